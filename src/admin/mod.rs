@@ -1,0 +1,1 @@
+//! Health, metrics, views; commands.rs writes commands.

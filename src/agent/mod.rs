@@ -1,0 +1,1 @@
+//! The steps admit, plan, gate and authorize on the one operation record.

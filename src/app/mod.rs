@@ -1,0 +1,1 @@
+//! Composition: topology, contracts and targets to a running process.

@@ -1,0 +1,5 @@
+//! Process configuration: defaults, then file, then environment, then flags; secrets by reference.
+
+mod secret;
+
+pub use secret::{Secret, SecretRef};

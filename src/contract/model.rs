@@ -1,0 +1,225 @@
+//! A contract after parsing and lint: every field typed, every reference resolved, nothing left to guess at run time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::ids::{CallName, ContractName};
+
+/// One target API and its calls.
+#[derive(Clone, Debug)]
+pub struct Contract {
+    /// Its name; `orders` of `orders#create`.
+    pub name: ContractName,
+    /// Its version; an operation keeps the version of its intent.
+    pub version: i64,
+    /// When someone last compared this with the real API, `YYYY-MM-DD`.
+    pub verified_on: String,
+    /// The target.
+    pub target: Target,
+    /// Its calls.
+    pub calls: BTreeMap<CallName, Call>,
+}
+
+/// Where the target is and how it is spoken to.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The base URL, references resolved: `https://orders.internal`.
+    pub base_url: String,
+    /// Hosts that may be connected to.
+    pub hosts: Vec<String>,
+    /// Whether private and loopback addresses are allowed.
+    pub private: bool,
+    /// Credentials, by reference; read at send time.
+    pub credentials: Vec<Credentials>,
+}
+
+/// A header whose value holds a secret that is read at send time.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// `authorization`.
+    pub header: String,
+    /// `Bearer `.
+    pub prefix: String,
+    /// Where the secret is.
+    pub secret: crate::config::SecretRef,
+}
+
+/// One call. Expressions and templates are compiled and private to `contract/`; they are asked by methods.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its name.
+    pub name: CallName,
+    /// The idempotency key on the wire.
+    pub key: KeySpec,
+    /// What the target does with a key that it has seen.
+    pub dedupe: Option<Dedupe>,
+    /// What makes an effect confirmed.
+    pub confirm: Confirm,
+    /// How it is read back.
+    pub readback: Option<Readback>,
+    /// `L`: how long a request may still arrive after its last byte left us. `None` = unbounded.
+    pub in_flight: Option<Bound>,
+    /// Whether intermediaries that may copy or retry requests are ruled out.
+    pub no_intermediaries: bool,
+    /// When an applied answer is the effect.
+    pub completion: Completion,
+    /// Whether this call asks for a proposal (duplicates accepted and counted).
+    pub proposal: bool,
+    /// The retry budget and limits.
+    pub budget: Budget,
+    /// What happens where nothing proves the outcome.
+    pub unprovable: Unprovable,
+    /// Whether an operation behind a parked one waits or goes on.
+    pub lane: LaneRule,
+    /// Template of the link that shows a person the effect.
+    pub look_at: Option<String>,
+    /// The compiled rest.
+    pub(super) compiled: super::compiled::Compiled,
+}
+
+/// The key on the wire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeySpec {
+    /// Where it goes.
+    pub carrier: Carrier,
+    /// Its shape.
+    pub format: KeyFormat,
+}
+
+/// Where the key goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Carrier {
+    /// Into the body, by the placeholder `{key}`.
+    Body,
+    /// Into the path or query, by the placeholder.
+    Url,
+    /// A header of this name.
+    Header(String),
+    /// Nowhere: the target knows no key.
+    None,
+}
+
+/// The key's shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyFormat {
+    /// A UUID.
+    Uuid,
+    /// Lower-case hex of this many characters, at most 64.
+    Hex(usize),
+}
+
+/// How long the target remembers a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retention {
+    /// For ever.
+    Forever,
+    /// For this long after the first use, less a margin.
+    For(Duration),
+}
+
+/// The target drops a second request under the same key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dedupe {
+    /// `R`.
+    pub retention: Retention,
+    /// Status for the same key with another body.
+    pub other_body: Option<u16>,
+    /// Status while the first is running.
+    pub while_running: Option<u16>,
+}
+
+/// What makes an effect confirmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Confirm {
+    /// The target's answer suffices.
+    Answer,
+    /// Only a readback does.
+    Readback,
+}
+
+/// Facts of the readback; its template and predicates are in `compiled`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Readback {
+    /// `V`: longest time until an effect shows.
+    pub lag: Duration,
+    /// Most pages that are followed.
+    pub pages: u32,
+}
+
+/// `L` with its justification.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// The bound.
+    pub within: Duration,
+    /// Why it holds.
+    pub because: String,
+}
+
+/// When an applied answer is the effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// At once.
+    Sync,
+    /// Later: polling the readback confirms.
+    Poll,
+}
+
+/// Limits of one call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Calls at once, all partitions of the process together.
+    pub concurrency: usize,
+    /// Longest deadline that admission takes.
+    pub deadline: Duration,
+    /// Attempts per operation.
+    pub attempts: u32,
+    /// Readbacks per operation before it is parked.
+    pub readbacks: u32,
+    /// A call's own limit (`cut`).
+    pub timeout: Duration,
+    /// How long an attempt may wait between journal and first byte (`window`).
+    pub window: Duration,
+    /// After this an unknown is parked.
+    pub unknown_max_age: Duration,
+    /// Largest answer body.
+    pub answer: usize,
+}
+
+/// What happens where nothing proves the outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unprovable {
+    /// A person decides.
+    Person,
+    /// Sent again; duplicates are accepted and counted.
+    DuplicatesAccepted,
+}
+
+/// Whether an operation behind a parked one waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaneRule {
+    /// It waits.
+    Block,
+    /// It goes on.
+    Skip,
+}
+
+/// What may be printed for a call; follows from the contract, never chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// At most one, automatic: dedupe for ever, or client-chosen ID.
+    AtMostOneKeyed,
+    /// At most one, automatic while the key is remembered, then readback, then a person.
+    AtMostOneKeyedWhile(Duration),
+    /// At most one, automatic after settle: complete readback, bounded L and V.
+    AtMostOneReadback,
+    /// At most one; absent goes to a person: complete readback, unbounded L.
+    AtMostOneReadbackPerson,
+    /// At most one; ambiguous goes to a person: nothing provable.
+    AtMostOnePerson,
+    /// Duplicates accepted and counted.
+    DuplicatesCounted,
+}
+
+/// Typed parameters of a call: a JSON object whose members passed the contract's declarations.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Parameters(pub serde_json::Map<String, serde_json::Value>);

@@ -1,0 +1,1 @@
+//! topology.yaml to the same Topology.

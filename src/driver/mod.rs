@@ -1,0 +1,1 @@
+//! TopologyTestDriver on the in-process log; recorded input against expected output.

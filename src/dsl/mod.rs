@@ -1,0 +1,1 @@
+//! StreamsBuilder, KStream, KTable and effect(), lowered to a Topology.

@@ -1,0 +1,1 @@
+//! The effect stage: status and decide (pure); task, ledger, lanes, dispatcher, readback.

@@ -1,0 +1,1 @@
+//! Names, labels and help of every metric, in one list.

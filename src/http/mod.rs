@@ -1,0 +1,122 @@
+//! The only importer of the HTTP client. What a call comes to is typed by what the wire proves, not by what a timer says.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::intents::RenderedRequest;
+use crate::time::{Now, WallTime};
+
+/// Where a call goes and how far it may go.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// `https://orders.internal:8443`, no path.
+    pub base_url: String,
+    /// Hosts that may be connected to; anything else is not sent.
+    pub hosts: Vec<String>,
+    /// Whether private and loopback addresses are allowed.
+    pub private: bool,
+}
+
+/// Limits of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallLimits {
+    /// For the connection, part of "not sent".
+    pub connect: Duration,
+    /// The call's own limit from its first byte; on the cut the connection is reset.
+    pub cut: Duration,
+    /// Largest answer body; what is beyond is not read, and the answer counts as maybe sent.
+    pub body: usize,
+}
+
+/// A call ready to go. Not `Clone`: one hand-over, one call.
+pub struct Outgoing {
+    /// Where to.
+    pub to: Destination,
+    /// The exact request.
+    pub request: RenderedRequest,
+    /// Headers that hold secrets, resolved at send time, never logged.
+    pub secret_headers: Vec<(String, String)>,
+    /// Right before the first byte both clocks must still be within this window; `None` for reads.
+    pub not_after: Option<Now>,
+    /// Limits.
+    pub limits: CallLimits,
+}
+
+/// An answer in full.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Its whole body.
+    pub body: Bytes,
+}
+
+/// What the wire proves about a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wire {
+    /// No byte of it left: refused, unresolved, window over, host not allowed.
+    NotSent(NotSent),
+    /// Bytes may have left, and no whole answer came.
+    MaybeSent(String),
+    /// A whole answer came.
+    Answered(Answer),
+}
+
+/// Why nothing left.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum NotSent {
+    /// The window was over before the first byte.
+    WindowOver,
+    /// Name resolution failed (passing).
+    Unresolved,
+    /// The connection was refused or timed out.
+    Unconnected,
+    /// TLS failed before any request byte.
+    Tls,
+    /// The host or address is not allowed.
+    Forbidden,
+    /// The request can't be put on the wire (a header that is none).
+    Unsendable,
+    /// The call was taken back before it was handed to the network.
+    Burned,
+}
+
+impl NotSent {
+    /// A bounded metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            NotSent::WindowOver => "window_over",
+            NotSent::Unresolved => "unresolved",
+            NotSent::Unconnected => "unconnected",
+            NotSent::Tls => "tls",
+            NotSent::Forbidden => "forbidden",
+            NotSent::Unsendable => "unsendable",
+            NotSent::Burned => "burned",
+        }
+    }
+}
+
+/// A finished call with its times.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// What the wire proves.
+    pub wire: Wire,
+    /// Wall time just before its request was written (or would have been).
+    pub began: WallTime,
+    /// Wall time when it was over.
+    pub ended: WallTime,
+    /// The target's own clock, from its `Date`.
+    pub target_date: Option<WallTime>,
+}
+
+/// Called once with the end of a call, on any thread; must not block.
+pub type Done = Box<dyn FnOnce(Finished) + Send>;
+
+/// Starts calls. The program's is hyper on tokio; the simulator's moves with its virtual clock.
+pub trait HttpPort: Send + Sync {
+    /// Starts `call`; `ready` is asked as the very last act before the first byte: `false` = burned, nothing leaves.
+    fn start(&self, call: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done);
+}

@@ -1,0 +1,91 @@
+//! The only thing the two halves share: request envelope, approval, command, intent, return and result, as they stand on
+//! topics. Flat records, so that each is one Avro record of `schemas/`. Pure.
+
+mod envelope;
+mod intent;
+mod result;
+mod signal;
+mod wire;
+
+pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex};
+pub use intent::{ApprovalUse, Intent, IntentKind, Pair, RenderedRequest};
+pub use result::{AckLevel, Flag, ResultKind, ResultRecord, Status};
+pub use signal::{
+    AnswerClass, Approval, Command, CommandKind, Control, ControlKind, Decision, Hearsay, Resolution, Return, ReturnKind,
+};
+pub use wire::SCHEMAS;
+
+/// Names of topics that an application owns. `<app>-outbox` and so on; see `src/docs/formats.md`.
+pub mod topics {
+    use crate::ids::{ApplicationId, StepName, TopicName, UnitName};
+
+    /// People and tools write commands here; the identity step reads.
+    pub fn commands(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-commands"))
+    }
+    /// Members write forwarded commands, queries and hearsay; the effect unit reads.
+    pub fn control(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-control"))
+    }
+    /// Intents: the border between the units.
+    pub fn outbox(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-outbox"))
+    }
+    /// The return topic: plan answers, `closed`, `gone`.
+    pub fn plans(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-plans"))
+    }
+    /// The ledger's changelog.
+    pub fn ledger_changelog(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}.effects-ledger-changelog"))
+    }
+    /// A repartition topic, named as Kafka Streams does.
+    pub fn repartition(app: &ApplicationId, step: &StepName) -> TopicName {
+        TopicName::from(format!("{app}-{step}-repartition"))
+    }
+    /// A store's changelog, named as Kafka Streams does.
+    pub fn changelog(app: &ApplicationId, store: &str) -> TopicName {
+        TopicName::from(format!("{app}-{store}-changelog"))
+    }
+    /// The effect unit of an application.
+    pub fn effects_unit(app: &ApplicationId) -> UnitName {
+        UnitName::from(format!("{app}.effects"))
+    }
+}
+
+/// Header names on internal and public records.
+pub mod headers {
+    /// `name/version` of the embedded schema of an internal record.
+    pub const SCHEMA: &str = "rb_schema";
+    /// The operation ID.
+    pub const OPERATION: &str = "rb_operation_id";
+    /// The ordering key.
+    pub const ORDERING_KEY: &str = "rb_ordering_key";
+    /// CloudEvents id.
+    pub const CE_ID: &str = "ce_id";
+    /// CloudEvents type.
+    pub const CE_TYPE: &str = "ce_type";
+    /// CloudEvents source.
+    pub const CE_SOURCE: &str = "ce_source";
+    /// CloudEvents version of the spec.
+    pub const CE_SPECVERSION: &str = "ce_specversion";
+    /// W3C trace context.
+    pub const TRACEPARENT: &str = "traceparent";
+    /// Why a record is a dead letter: `RB0501`.
+    pub const DEAD_CODE: &str = "rb_dead_code";
+    /// The reason in words, without payload.
+    pub const DEAD_REASON: &str = "rb_dead_reason";
+    /// Origin coordinates of a dead letter: `topic/partition/offset`.
+    pub const DEAD_ORIGIN: &str = "rb_dead_origin";
+}
+
+/// Where results (or dead letters) go and how they are framed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublicSink {
+    /// The topic.
+    pub topic: crate::ids::TopicName,
+    /// Its partition count: records go to `partition_of(root ID)`.
+    pub partitions: u32,
+    /// The registry's id of the embedded schema; `None` leaves the internal form with its `rb_schema` header.
+    pub schema_id: Option<u32>,
+}

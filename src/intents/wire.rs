@@ -1,0 +1,27 @@
+//! Which schema each record has.
+
+use crate::serdes::internal::Wire;
+
+use super::{Approval, Command, Control, Intake, Intent, ResultRecord, Return, WorkRequest};
+
+macro_rules! wire {
+    ($($type:ty = $name:literal in $file:literal;)*) => {
+        $(impl Wire for $type {
+            const SCHEMA: &'static str = $name;
+            const AVSC: &'static str = include_str!(concat!("../../schemas/", $file));
+        })*
+        /// All schemas: (`name/version`, text).
+        pub const SCHEMAS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../schemas/", $file))),)*];
+    };
+}
+
+wire! {
+    WorkRequest = "work-request/1" in "work-request.avsc";
+    Approval = "approval/1" in "approval.avsc";
+    Intake = "intake/1" in "intake.avsc";
+    Command = "command/1" in "command.avsc";
+    Control = "control/1" in "control.avsc";
+    Intent = "intent/1" in "intent.avsc";
+    Return = "return/1" in "return.avsc";
+    ResultRecord = "result/1" in "result.avsc";
+}

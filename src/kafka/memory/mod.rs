@@ -1,0 +1,1 @@
+//! The in-process log: transactions, fencing, read_committed.

@@ -1,0 +1,1 @@
+//! The real client; the only folder that imports rdkafka.

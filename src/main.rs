@@ -1,0 +1,3 @@
+//! The program `readback`.
+
+fn main() {}

@@ -1,0 +1,116 @@
+//! The steps that end in one effect, as a topology declares them; `admit`, `plan`, `gate` and `effect` lower onto one record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::contract::Parameters;
+use crate::ids::{CallName, ContractName, OrderingKey, StepName};
+use crate::intents::WorkRequest;
+
+/// What an expression sees.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The envelope.
+    pub request: &'a WorkRequest,
+    /// The input parsed as JSON, where it is JSON.
+    pub input: Option<&'a Value>,
+    /// The proposal, once there is one.
+    pub plan: Option<&'a Value>,
+}
+
+/// An expression over a [`View`]; the error is for people, without payload.
+pub type ViewFn<T> = Arc<dyn Fn(&View<'_>) -> Result<T, String> + Send + Sync>;
+
+/// Everything between a request and its effect.
+#[derive(Clone)]
+pub struct Pipeline {
+    /// The effect step's name.
+    pub step: StepName,
+    /// Admission.
+    pub admit: AdmitRules,
+    /// The model call, where there is one.
+    pub plan: Option<PlanRules>,
+    /// The approval, where one may be required.
+    pub gate: Option<GateRules>,
+    /// The effect.
+    pub effect: EffectRules,
+}
+
+/// What admission checks.
+#[derive(Clone, Debug)]
+pub struct AdmitRules {
+    /// How long beyond close or deadline a repeated operation ID is recognised (`audit`).
+    pub remember: Duration,
+    /// Largest input in bytes.
+    pub max_input: usize,
+    /// Media types that are taken; empty = all.
+    pub types: Vec<String>,
+    /// Hosts that inputs may be fetched from by locator; empty = locators are refused.
+    pub locator_hosts: Vec<String>,
+    /// The longest deadline from now that is taken.
+    pub max_deadline: Duration,
+    /// Cost limits per tenant.
+    pub budgets: Vec<BudgetRule>,
+}
+
+/// So much of one cost in so long, per tenant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BudgetRule {
+    /// `tokens`, `bytes` or `calls`.
+    pub of: String,
+    /// How much.
+    pub amount: i64,
+    /// Per how long.
+    pub per: Duration,
+}
+
+/// The model call.
+#[derive(Clone)]
+pub struct PlanRules {
+    /// The step's name.
+    pub step: StepName,
+    /// The model's contract and call.
+    pub contract: ContractName,
+    /// The call.
+    pub call: CallName,
+    /// Version of the prompt: its file name.
+    pub prompt_version: String,
+    /// The prompt's text.
+    pub prompt: String,
+    /// JSON Schema that the proposal must satisfy, as text.
+    pub proposal_schema: String,
+    /// Largest proposal in bytes.
+    pub max: usize,
+    /// Parameters of the model call.
+    pub parameters: ViewFn<Parameters>,
+}
+
+/// The approval.
+#[derive(Clone)]
+pub struct GateRules {
+    /// The step's name.
+    pub step: StepName,
+    /// Whether this plan needs one.
+    pub required: ViewFn<bool>,
+    /// How long it is waited for, and the longest validity of an approval.
+    pub expires: Duration,
+    /// Whether the approver must be another than the requester.
+    pub other_than_requester: bool,
+}
+
+/// The effect.
+#[derive(Clone)]
+pub struct EffectRules {
+    /// The contract and call.
+    pub contract: ContractName,
+    /// The call.
+    pub call: CallName,
+    /// The Cedar policy set that is asked at authorize and before every send; `None` = nothing to ask.
+    pub policy: Option<String>,
+    /// Typed parameters of the call.
+    pub parameters: ViewFn<Parameters>,
+    /// The ordering key; `None` = the operation.
+    pub order_by: Option<ViewFn<OrderingKey>>,
+}

@@ -1,0 +1,1 @@
+//! Cedar policies, approvals, deadlines: may this be sent now? Pure.

@@ -1,0 +1,1 @@
+//! The Processor API: typed nodes, context, punctuation.

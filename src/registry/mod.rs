@@ -1,0 +1,1 @@
+//! The guarded schema registry client.

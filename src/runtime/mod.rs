@@ -1,0 +1,1 @@
+//! Stream threads, task manager, transactions, rebalance, restore, slots.

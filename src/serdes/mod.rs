@@ -1,0 +1,3 @@
+//! Avro, JSON, string and bytes over a `SchemaSource`; no I/O.
+
+pub mod internal;

@@ -1,0 +1,57 @@
+//! What a task may do inside the open transaction.
+
+use bytes::Bytes;
+
+use crate::kafka::KResult;
+use crate::record::OutRecord;
+use crate::state::{Scan, StoreId, StoreResult, Stored, TaskStores};
+use crate::time::Now;
+
+use super::TaskError;
+
+/// Takes records into the open transaction; the runtime's sink, or a recorder in tests. Serves a full queue by itself.
+pub trait Emit {
+    /// Queues one record.
+    fn emit(&mut self, record: OutRecord<'_>) -> KResult<()>;
+}
+
+/// The open transaction as a task sees it: emit, read and write stores, read time. It cannot begin or commit.
+pub struct TxCx<'a> {
+    now: Now,
+    out: &'a mut dyn Emit,
+    stores: &'a mut TaskStores,
+}
+
+impl<'a> TxCx<'a> {
+    /// Joins the parts for one call.
+    pub fn new(now: Now, out: &'a mut dyn Emit, stores: &'a mut TaskStores) -> Self {
+        Self { now, out, stores }
+    }
+    /// Both clocks as of the start of this call.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+    /// Writes one record in this transaction.
+    pub fn emit(&mut self, record: OutRecord<'_>) -> Result<(), TaskError> {
+        Ok(self.out.emit(record)?)
+    }
+    /// The newest value, uncommitted ones of this task included.
+    pub fn get(&mut self, store: StoreId, key: &[u8]) -> StoreResult<Option<Stored>> {
+        self.stores.get(store, key)
+    }
+    /// Writes (or with `None` deletes) a value: into the overlay, and as a changelog record into this transaction.
+    pub fn put(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
+        if let Some(change) = self.stores.put(store, Bytes::copy_from_slice(key), value)? {
+            self.out.emit(change.as_record())?;
+        }
+        Ok(())
+    }
+    /// All entries whose key begins with `prefix`, in key order, newest values.
+    pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {
+        self.stores.prefix(store, prefix)
+    }
+    /// All entries with `from <= key < to`, in key order, newest values; `None` is open.
+    pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
+        self.stores.range(store, from, to)
+    }
+}

@@ -1,0 +1,113 @@
+//! What the runtime must know of a unit to run it: sources, stores, internal topics, and how a task is made.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::ids::{ApplicationId, GroupId, TaskId, TopicName, UnitName};
+use crate::kafka::{Reading, Wake};
+use crate::state::StoreSpec;
+use crate::time::SharedClock;
+
+use super::Task;
+
+/// Where reading starts when the group knows no position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartAt {
+    /// The oldest record there is (`auto.offset.reset=earliest`).
+    Earliest,
+    /// The next one to come.
+    Latest,
+    /// Nowhere: a missing position is an error, since an outbox or control topic must not be skipped or repeated. Whoever
+    /// creates the topic commits its start in the first claim; a topic whose log starts at 0 counts as new.
+    Refuse,
+}
+
+/// A source topic of a sub-topology.
+#[derive(Clone, Debug)]
+pub struct SourceSpec {
+    /// The topic.
+    pub topic: TopicName,
+    /// How its partitions are read.
+    pub reading: Reading,
+    /// Where reading starts without a position.
+    pub start: StartAt,
+}
+
+/// Who makes a topic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TopicUse {
+    /// Ours: created at start where missing, with these settings.
+    Internal,
+    /// The user's: must exist; created only with `topics.create: true`.
+    External,
+}
+
+/// A topic that must exist before the unit runs.
+#[derive(Clone, Debug)]
+pub struct InternalTopic {
+    /// Its name.
+    pub name: TopicName,
+    /// Its partition count; `None` for external ones where any count is right.
+    pub partitions: Option<u32>,
+    /// Its settings.
+    pub config: BTreeMap<String, String>,
+    /// Who makes it.
+    pub usage: TopicUse,
+}
+
+/// What a task is made from.
+pub struct TaskSeed {
+    /// Which task.
+    pub id: TaskId,
+    /// Wakes its thread, for completions from other threads.
+    pub wake: Wake,
+    /// Time.
+    pub clock: SharedClock,
+    /// A number that no earlier assignment of this process had: with the process incarnation it makes the epoch.
+    pub assignment: u64,
+}
+
+/// Makes a task; called on the stream thread at each assignment.
+pub type TaskBuilder = Arc<dyn Fn(TaskSeed) -> Result<Box<dyn Task>> + Send + Sync>;
+
+/// A sub-topology as the runtime sees it. Its sources are co-partitioned: task `p` reads partition `p` of each.
+#[derive(Clone)]
+pub struct SubtopologyPlan {
+    /// Its number within the application.
+    pub id: u32,
+    /// Its source topics; the first one is where a timer-driven transaction takes its offset from.
+    pub sources: Vec<SourceSpec>,
+    /// Its stores; index = `StoreId`.
+    pub stores: Vec<StoreSpec>,
+    /// Makes its tasks.
+    pub build: TaskBuilder,
+}
+
+impl fmt::Debug for SubtopologyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubtopologyPlan")
+            .field("id", &self.id)
+            .field("sources", &self.sources)
+            .field("stores", &self.stores)
+            .finish()
+    }
+}
+
+/// A unit as the runtime sees it.
+#[derive(Clone, Debug)]
+pub struct UnitPlan {
+    /// The application.
+    pub application: ApplicationId,
+    /// The unit: `<app>` or `<app>.effects`.
+    pub unit: UnitName,
+    /// Its consumer group.
+    pub group: GroupId,
+    /// Its sub-topologies.
+    pub subtopologies: Vec<SubtopologyPlan>,
+    /// Topics that must exist first, internal and external.
+    pub topics: Vec<InternalTopic>,
+    /// Whether the commit gap is flat 5 ms (effect units) instead of adaptive.
+    pub flat_gap: bool,
+}

@@ -1,0 +1,1 @@
+//! Fakes, simulator, checkers. Feature test-util.

@@ -1,0 +1,1 @@
+//! The graph: nodes, sub-topologies, units, co-partitioning, describe.

@@ -1,0 +1,152 @@
+//! The house rules of `src/docs/architecture.md`, as far as a program can see them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Modules in reading order: a module may use those before it, never those after. Vocabulary comes first and may use itself.
+const ORDER: &[&str] = &[
+    "error", "ids", "offset", "time", "record", "events", "config", "serdes", "contract", "intents", "policy", "http", "kafka",
+    "state", "task", "processor", "topology", "outbox", "agent", "dsl", "declare", "registry", "runtime", "effects", "app", "driver",
+    "admin", "demo", "cli", "testing",
+];
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("src is readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// The lines of a file before its tests.
+fn code(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).expect("source is readable");
+    text.lines().take_while(|l| !l.starts_with("#[cfg(test)]")).map(str::to_owned).collect()
+}
+
+fn module_of(path: &Path) -> String {
+    let inside = path.strip_prefix(src()).expect("under src");
+    let first = inside.components().next().expect("a name").as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// If this broke, a part low in the house would lean on one above it, and nobody could read it top-down any more.
+#[test]
+fn modules_use_only_what_stands_above_them() {
+    let rank: BTreeMap<&str, usize> = ORDER.iter().enumerate().map(|(i, m)| (*m, i)).collect();
+    let mut wrong = Vec::new();
+    for path in sources(&src()) {
+        let module = module_of(&path);
+        let Some(&own) = rank.get(module.as_str()) else {
+            assert!(["lib", "main", "docs"].contains(&module.as_str()), "module {module} has no place in the order");
+            continue;
+        };
+        for (n, line) in code(&path).iter().enumerate() {
+            if line.trim_start().starts_with("//") {
+                continue;
+            }
+            for (at, _) in line.match_indices("crate::") {
+                let used: String = line[at + 7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if rank.get(used.as_str()).is_some_and(|&r| r > own && own > 5) {
+                    wrong.push(format!("{}:{}: {module} uses {used}", path.display(), n + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// If this broke, files would grow until nobody reads them.
+#[test]
+fn files_and_functions_stay_small() {
+    let mut wrong = Vec::new();
+    for path in sources(&src()) {
+        let lines = code(&path);
+        if lines.len() > 450 {
+            wrong.push(format!("{}: {} lines before its tests", path.display(), lines.len()));
+        }
+        let mut open: Option<(usize, usize)> = None;
+        for (n, line) in lines.iter().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let t = line.trim_start();
+            let starts = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "async fn ", "pub async fn "].iter().any(|s| t.starts_with(s));
+            if open.is_none() && starts {
+                open = Some((n, indent));
+            }
+            if let Some((from, at)) = open
+                && (t == "}" || t.ends_with(" }") || t.ends_with(';'))
+                && indent == at
+            {
+                if n - from > 85 {
+                    wrong.push(format!("{}:{}: a function of {} lines", path.display(), from + 1, n - from + 1));
+                }
+                open = None;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// If this broke, a second HTTP or Kafka client would creep in beside the one that the protocol was proved for.
+#[test]
+fn one_importer_for_each_edge() {
+    let edges: [(&str, &[&str]); 4] = [
+        ("rdkafka::", &["kafka/rdkafka"]),
+        ("hyper::", &["http"]),
+        ("schema_registry_converter::", &["registry"]),
+        ("fjall::", &["state"]),
+    ];
+    let mut wrong = Vec::new();
+    for path in sources(&src()) {
+        let inside = path.strip_prefix(src()).expect("under src").to_string_lossy().into_owned();
+        for (n, line) in code(&path).iter().enumerate() {
+            let t = line.trim_start();
+            if t.starts_with("//") {
+                continue;
+            }
+            for (needle, homes) in edges {
+                let imports = t.match_indices(needle).any(|(at, _)| !t[..at].ends_with("::") && !t[..at].ends_with(char::is_alphanumeric));
+                if imports && !homes.iter().any(|h| inside.starts_with(h)) {
+                    wrong.push(format!("{}:{}: {needle} outside {homes:?}", path.display(), n + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// If this broke, a panic or an unfinished corner could reach a user.
+#[test]
+fn forbidden_calls_stay_out() {
+    let mut wrong = Vec::new();
+    for path in sources(&src()) {
+        if path.to_string_lossy().contains("/testing/") {
+            continue;
+        }
+        for (n, line) in code(&path).iter().enumerate() {
+            let t = line.trim_start();
+            if t.starts_with("//") {
+                continue;
+            }
+            for call in [".unwrap()", "todo!(", "unimplemented!(", "dbg!("] {
+                if t.contains(call) {
+                    wrong.push(format!("{}:{}: {call}", path.display(), n + 1));
+                }
+            }
+            if t.contains("unsafe ") && !path.ends_with("kafka/rdkafka/raw.rs") {
+                wrong.push(format!("{}:{}: unsafe", path.display(), n + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
