@@ -8,7 +8,7 @@ use crate::intents::{AckLevel, AnswerClass, Command, CommandKind, Flag, Resoluti
 use crate::time::WallTime;
 
 use super::rules::{Rule, Rules};
-use super::status::{Answered, Attempt, AttemptState, COMMANDS_KEPT, LedgerRecord, Phase, READS_KEPT, Read, Seen};
+use super::status::{Answered, AttemptState, COMMANDS_KEPT, LedgerRecord, Phase, READS_KEPT, Read, Seen};
 
 /// How a call came out, whoever saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,6 +91,10 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The answer to a command whose operation never came.
+    pub fn unknown() -> Self {
+        Self::refused(codes::UNKNOWN_OPERATION, "nobody knows this operation")
+    }
     fn done(detail: &str) -> Self {
         Self { code: None, detail: detail.to_owned() }
     }
@@ -286,7 +290,7 @@ fn command_in(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: &Rules, 
             r.held.push(c.clone());
             return None;
         }
-        return Some(Reply::refused(codes::UNKNOWN_OPERATION, "nobody knows this operation"));
+        return Some(Reply::unknown());
     }
     burn(r, burned, now);
     let reply = order(r, c, rules, now);
@@ -391,7 +395,7 @@ fn force(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Rep
     Reply::done("one more send")
 }
 
-/// A digest that names an attempt's outcome in hearsay.
+/// An outcome as a former owner publishes it.
 pub fn as_hearsay(o: &Outcome, seen_at: WallTime) -> crate::intents::Hearsay {
     crate::intents::Hearsay {
         attempt: o.attempt,
@@ -402,9 +406,4 @@ pub fn as_hearsay(o: &Outcome, seen_at: WallTime) -> crate::intents::Hearsay {
         reference: o.reference.clone(),
         seen_at,
     }
-}
-
-/// The attempts that may have left, or may still leave.
-pub fn may_have_left(r: &LedgerRecord) -> impl Iterator<Item = &Attempt> {
-    r.attempts.iter().filter(|a| a.state != AttemptState::Unsent)
 }

@@ -138,6 +138,31 @@ impl Rules {
         }
     }
 
+    /// For a record whose contract version is not loaded: nothing may be sent, nothing can be proven.
+    pub fn unknown(host: Assumptions) -> Self {
+        Self {
+            confirm: Confirm::Readback,
+            completion: Completion::Poll,
+            dedupe: None,
+            margin: Duration::ZERO,
+            in_flight: None,
+            lag: None,
+            no_intermediaries: false,
+            duplicates: false,
+            lane: LaneRule::Block,
+            attempts: 0,
+            readbacks: 0,
+            cut: Duration::ZERO,
+            window: Duration::ZERO,
+            unknown_max_age: Duration::MAX,
+            epsilon: host.epsilon,
+            pause: host.pause,
+            audit: host.audit,
+            #[cfg(feature = "test-util")]
+            weakened: None,
+        }
+    }
+
     /// Whether a rule holds: always, but for the one that a test has switched off.
     pub fn hold(&self, rule: Rule) -> bool {
         #[cfg(feature = "test-util")]

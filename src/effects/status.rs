@@ -403,8 +403,8 @@ impl LedgerRecord {
     /// The status as results show it.
     pub fn shown(&self) -> Status {
         match self.phase {
-            Phase::Held | Phase::Queued => Status::Approved,
-            Phase::InFlight => Status::Dispatched,
+            Phase::Held | Phase::Queued if self.attempts.is_empty() => Status::Approved,
+            Phase::Held | Phase::Queued | Phase::InFlight => Status::Dispatched,
             Phase::Unknown => Status::Unknown,
             Phase::Parked => Status::Parked,
             Phase::Ended => self.end.unwrap_or(Status::Unknown),
