@@ -80,7 +80,9 @@ fn end(status: Status, code: Option<Code>, detail: Option<String>) -> Action {
 pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
     match r.phase {
         Phase::Held => return forget(r, rules, now),
-        Phase::Ended if rules.lag.is_some() && r.read_at.is_some_and(|t| t <= now) && !f.reading => return Action::Read,
+        Phase::Ended if rules.lag.is_some() && r.read_at.is_some_and(|t| t <= now) && !f.reading => {
+            return if f.read_permit { Action::Read } else { Action::WaitForPermit(None) };
+        }
         Phase::Ended => return forget(r, rules, now),
         _ => {}
     }
@@ -173,7 +175,7 @@ fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool
             kind,
         };
         let warrants = r.attempts.iter().zip(warrants).map(named).collect();
-        return if f.permit { Action::Journal(warrants) } else { Action::WaitForPermit(Some(r.deadline)) };
+        return if f.permit { Action::Journal(warrants) } else { Action::WaitForPermit(Some(past(r.deadline))) };
     }
     match r.read_at.filter(|_| rules.lag.is_some() && !f.reading) {
         Some(at) if at <= now && f.read_permit => Action::Read,
@@ -210,14 +212,19 @@ fn when_clean(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Acti
         return Action::Park(codes::BUDGET_EXHAUSTED, "all attempts are used; proven not applied");
     }
     match r.retry_at {
-        Some(at) if at > now => Action::Wait(Some(at.min(r.deadline.plus(std::time::Duration::from_millis(1))))),
-        _ if !f.lane_free => Action::Wait(Some(r.deadline.plus(std::time::Duration::from_millis(1)))),
-        _ if !f.permit => Action::WaitForPermit(Some(r.deadline)),
+        Some(at) if at > now => Action::Wait(Some(at.min(past(r.deadline)))),
+        _ if !f.lane_free => Action::Wait(Some(past(r.deadline))),
+        _ if !f.permit => Action::WaitForPermit(Some(past(r.deadline))),
         _ => match cover_all(r, f, rules, now) {
             Some(warrants) => Action::Journal(warrants),
             None => Action::Park(codes::UNPROVABLE, "an earlier attempt is not covered"),
         },
     }
+}
+
+/// The first moment at which a deadline has passed.
+fn past(deadline: WallTime) -> WallTime {
+    deadline.plus(std::time::Duration::from_millis(1))
 }
 
 fn conflict_answered(r: &LedgerRecord) -> bool {
@@ -243,7 +250,11 @@ fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Act
     let due = r.retry_at.filter(|t| *t > now);
     match (resend, due) {
         (Some(warrants), None) if f.permit && f.lane_free => Action::Journal(warrants),
-        (Some(_), None) => Action::WaitForPermit(too_old),
+        // No permit to send is no reason not to read.
+        (Some(_), None) => match read_on(r, f, rules, now, too_old, true) {
+            Action::Wait(until) => Action::WaitForPermit(until),
+            other => other,
+        },
         (Some(_), due) => read_on(r, f, rules, now, due.into_iter().chain(too_old).min(), true),
         (None, _) => read_on(r, f, rules, now, too_old, false),
     }

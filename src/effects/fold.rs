@@ -283,7 +283,8 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
 
 fn command_in(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: &Rules, now: WallTime) -> Option<Reply> {
     if let Some(a) = r.answered.iter().find(|a| a.command_id == c.command_id) {
-        return Some(Reply { code: None, detail: a.detail.clone() });
+        let code = a.code.and_then(|c| u16::try_from(c).ok()).map(Code);
+        return Some(Reply { code, detail: a.detail.clone() });
     }
     if r.phase == Phase::Held {
         if rules.hold(Rule::HoldEarlyCommands) && r.held.len() < COMMANDS_KEPT {
@@ -295,7 +296,7 @@ fn command_in(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: &Rules, 
     burn(r, burned, now);
     let reply = order(r, c, rules, now);
     if c.kind != CommandKind::Query {
-        let code = reply.code.map(|c| c.to_string());
+        let code = reply.code.map(|c| i32::from(c.0));
         r.answered.push(Answered { command_id: c.command_id.clone(), code, detail: reply.detail.clone() });
         if r.answered.len() > COMMANDS_KEPT {
             r.answered.remove(0);

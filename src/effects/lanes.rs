@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use crate::ids::OrderingKey;
+use crate::ids::{OrderingKey, Tenant};
 use crate::time::WallTime;
 
 use super::ledger::Op;
@@ -16,13 +16,21 @@ struct Place {
     due: Option<WallTime>,
 }
 
+/// Who waits at one gate, by tenant.
+#[derive(Debug, Default)]
+struct Line {
+    limit: usize,
+    turns: VecDeque<Tenant>,
+    queues: HashMap<Tenant, VecDeque<Op>>,
+}
+
 /// Open operations of one partition.
 #[derive(Debug, Default)]
 pub struct Index {
     lanes: HashMap<Lane, BTreeMap<(i64, Op), bool>>,
     places: HashMap<Op, Place>,
     due: BTreeSet<(WallTime, Op)>,
-    starved: VecDeque<Op>,
+    starved: BTreeMap<String, Line>,
     starving: HashSet<Op>,
 }
 
@@ -107,23 +115,47 @@ impl Index {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Queues an operation for a permit.
-    pub fn starve(&mut self, op: &str) {
+    /// Queues an operation for a permit of this gate, behind others of its tenant.
+    pub fn starve(&mut self, op: &str, tenant: Tenant, gate: (String, usize)) {
         if self.starving.insert(op.to_owned()) {
-            self.starved.push_back(op.to_owned());
+            let line = self.starved.entry(gate.0).or_default();
+            line.limit = gate.1;
+            let of = line.queues.entry(tenant.clone()).or_default();
+            if of.is_empty() {
+                line.turns.push_back(tenant);
+            }
+            of.push_back(op.to_owned());
         }
     }
 
-    /// Takes up to `most` operations that wait for a permit, in their order.
-    pub fn feed(&mut self, most: usize) -> Vec<Op> {
-        let mut fed = Vec::new();
-        while fed.len() < most {
-            let Some(op) = self.starved.pop_front() else { break };
-            if self.starving.remove(&op) {
-                fed.push(op);
+    /// Gates that somebody waits at, with their limits.
+    pub fn gates(&self) -> Vec<(String, usize)> {
+        self.starved.iter().map(|(gate, line)| (gate.clone(), line.limit)).collect()
+    }
+
+    /// Who goes on next at a gate: tenants take turns, each in its own order.
+    pub fn feed(&mut self, gate: &str) -> Option<Op> {
+        let line = self.starved.get_mut(gate)?;
+        while let Some(tenant) = line.turns.pop_front() {
+            let Some(of) = line.queues.get_mut(&tenant) else { continue };
+            let op = of.pop_front();
+            match of.is_empty() {
+                true => {
+                    line.queues.remove(&tenant);
+                }
+                false => line.turns.push_back(tenant),
+            }
+            if let Some(op) = op.filter(|op| self.starving.remove(op)) {
+                return Some(op);
             }
         }
-        fed
+        self.starved.remove(gate);
+        None
+    }
+
+    /// Whether an operation waits for a permit.
+    pub fn starves(&self, op: &str) -> bool {
+        self.starving.contains(op)
     }
 
     /// Whether somebody waits for a permit.

@@ -29,9 +29,13 @@ impl Handover {
     pub fn hand(&self) -> bool {
         self.0.compare_exchange(NEW, HANDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+    /// Whether it was burned.
+    pub fn burned(&self) -> bool {
+        self.0.load(Ordering::Acquire) == BURNED
+    }
     /// The closer's proof that nothing left and nothing will. `false` = it was handed over.
     pub fn burn(&self) -> bool {
-        self.0.compare_exchange(NEW, BURNED, Ordering::AcqRel, Ordering::Acquire).is_ok() || self.0.load(Ordering::Acquire) == BURNED
+        self.0.compare_exchange(NEW, BURNED, Ordering::AcqRel, Ordering::Acquire).is_ok() || self.burned()
     }
 }
 

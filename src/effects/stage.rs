@@ -87,7 +87,10 @@ impl EffectTask {
             match (&action, &spec) {
                 (Action::Wait(due), _) => return Ok(Some(*due)),
                 (Action::WaitForPermit(due), _) => {
-                    self.starve(op, now);
+                    if let Some(spec) = &spec {
+                        let gate = if facts.permit || r.phase == Phase::Ended { gate(&spec.target) } else { spec.target.clone() };
+                        self.starve(op, r, (gate, spec.concurrency), now);
+                    }
                     return Ok(Some(*due));
                 }
                 (Action::Forget, _) => return Ok(None),
@@ -227,13 +230,7 @@ impl EffectTask {
         let lane = ledger::lane(r);
         match r.phase {
             Phase::Held => Ok(()),
-            Phase::Ended if !new && !self.index.holds(op) => {
-                let read_due = r.read_at.filter(|_| !self.reading.contains(op));
-                if read_due.is_some() {
-                    self.ready.push_back(op.clone());
-                }
-                Ok(())
-            }
+            Phase::Ended if !new && !self.index.holds(op) => Ok(()),
             Phase::Ended => {
                 let opens = if r.lane_released { Some(now) } else { rules.lane_opens_at(r) };
                 if opens.is_some_and(|t| t <= now) {

@@ -146,8 +146,8 @@ pub struct Read {
 pub struct Answered {
     /// Which.
     pub command_id: CommandId,
-    /// The code, where it was refused.
-    pub code: Option<String>,
+    /// The number of the code, where it was refused.
+    pub code: Option<i32>,
     /// The answer in words.
     pub detail: String,
 }

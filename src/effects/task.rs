@@ -85,8 +85,8 @@ impl EffectTask {
     }
 
     /// Queues an operation for a permit.
-    pub(super) fn starve(&mut self, op: &Op, now: WallTime) {
-        self.index.starve(op);
+    pub(super) fn starve(&mut self, op: &Op, r: &LedgerRecord, gate: (String, usize), now: WallTime) {
+        self.index.starve(op, r.tenant.clone(), gate);
         self.hungry_at = self.hungry_at.or(Some(now.plus(HUNGER)));
     }
 
@@ -154,15 +154,30 @@ impl EffectTask {
         let hunger = self.hungry_at.is_some_and(|t| t <= now);
         if hunger || home > 0 {
             self.hungry_at = None;
-            for op in self.index.feed(home + if hunger { TURN } else { 1 }) {
-                self.advance(&op, Vec::new(), cx)?;
-            }
+            self.feed(cx)?;
             if self.index.hungry() && self.hungry_at.is_none() {
                 self.hungry_at = Some(now.plus(HUNGER));
             }
         }
         if self.forget_at.is_some_and(|t| t <= now) {
             self.clean_up(now, cx)?;
+        }
+        Ok(())
+    }
+
+    /// Lets those go on who wait for a permit, as far as there are permits.
+    fn feed(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        for (gate, limit) in self.index.gates() {
+            for _ in 0..TURN {
+                if !self.config.shared.available(&gate, limit, cx.now().mono) {
+                    break;
+                }
+                let Some(op) = self.index.feed(&gate) else { break };
+                self.advance(&op, Vec::new(), cx)?;
+                if self.index.starves(&op) {
+                    break;
+                }
+            }
         }
         Ok(())
     }
@@ -283,6 +298,8 @@ impl Task for EffectTask {
         }
         for pending in std::mem::take(&mut self.pending) {
             match pending {
+                // Taken back within its own transaction: it is recorded as unsent already.
+                Pending::Call(call) if call.handover.burned() => self.config.shared.leave(&call.token),
                 Pending::Call(call) => {
                     self.calls.insert(call.token.clone());
                     self.desk.call(*call);
