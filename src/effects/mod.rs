@@ -31,3 +31,6 @@ pub use task::EffectTask;
 
 /// A named point at which a test may kill the process.
 fn fail_point(_name: &'static str) {}
+
+#[cfg(test)]
+mod tests;

@@ -58,6 +58,10 @@ impl EffectTask {
         let Drive { op, before, record: mut r, events } = d;
         let rules = self.rules(&r);
         self.dirty = true;
+        if before.is_none() && r.phase != Phase::Held {
+            // It takes its place in its lane before anything is decided.
+            self.index.put(op, ledger::lane(&r), r.sequence, false, None);
+        }
         let mut replies = Vec::new();
         for event in events {
             let command = match &event {
@@ -220,17 +224,17 @@ impl EffectTask {
         if r.phase == Phase::Ended && !was_ended {
             results::tell(cx, &self.config, r, ReturnKind::Closed, None, now)?;
         }
-        self.place(op, before.is_none(), r, rules, due, cx)
+        self.place(op, r, rules, due, cx)
     }
 
     /// Keeps lanes and due times; an ended operation leaves its lane when no old copy can arrive any more.
-    fn place(&mut self, op: &Op, new: bool, r: &LedgerRecord, rules: &Rules, due: Option<WallTime>, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn place(&mut self, op: &Op, r: &LedgerRecord, rules: &Rules, due: Option<WallTime>, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         use crate::contract::LaneRule;
         let now = cx.now().wall;
         let lane = ledger::lane(r);
         match r.phase {
             Phase::Held => Ok(()),
-            Phase::Ended if !new && !self.index.holds(op) => Ok(()),
+            Phase::Ended if !self.index.holds(op) => Ok(()),
             Phase::Ended => {
                 let opens = if r.lane_released { Some(now) } else { rules.lane_opens_at(r) };
                 if opens.is_some_and(|t| t <= now) {
