@@ -2,6 +2,7 @@
 
 mod cel;
 mod secret;
+pub mod yaml;
 
 pub use self::cel::CelExpr;
 pub use secret::{Secret, SecretRef};
