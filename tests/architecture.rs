@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules in reading order: a module may use those before it, never those after. Vocabulary comes first and may use itself.
 const ORDER: &[&str] = &[
-    "error", "ids", "offset", "time", "record", "events", "config", "serdes", "contract", "intents", "policy", "http", "kafka",
+    "error", "ids", "offset", "time", "record", "events", "config", "serdes", "intents", "http", "contract", "policy", "kafka",
     "state", "task", "processor", "topology", "outbox", "agent", "dsl", "declare", "registry", "runtime", "effects", "app", "driver",
     "admin", "demo", "cli", "testing",
 ];
