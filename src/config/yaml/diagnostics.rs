@@ -113,13 +113,12 @@ impl Diagnostic {
         let id = site.file.path.as_str();
         let span = (id, site.span.clone());
         let label = Label::new(span.clone()).with_message(if self.label.is_empty() { "here" } else { &self.label });
-        let report = Report::build(ReportKind::Error, span)
+        let mut report = Report::build(ReportKind::Error, span)
             .with_config(Config::default().with_color(color).with_index_type(IndexType::Byte).with_compact(true))
-            .with_label(label)
-            .with_notes(&self.notes)
-            .finish();
+            .with_label(label);
+        report.with_notes(&self.notes);
         let mut drawn = Vec::new();
-        if report.write((id, Source::from(site.file.text.as_str())), &mut drawn).is_err() {
+        if report.finish().write((id, Source::from(site.file.text.as_str())), &mut drawn).is_err() {
             return format!("   at {site:?}: {}\n", self.label);
         }
         let drawn = String::from_utf8_lossy(&drawn).into_owned();

@@ -87,7 +87,9 @@ impl Builder {
                     self.refuse(&range, "a second document: one file holds one");
                 }
             }
-            Event::Alias(_) | Event::UnresolvedAlias(_) => self.refuse(&range, "aliases (`*name`) are not used here: write the value"),
+            Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                self.refuse(&range, "aliases (`*name`) are not used here: write the value")
+            }
             Event::Scalar(text, style, ..) => {
                 let kind = Kind::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain };
                 self.value(kind, range);

@@ -72,8 +72,7 @@ fn of(takes: &'static Type, defs: &mut BTreeMap<&'static str, Value>) -> Value {
 }
 
 fn reference() -> Value {
-    let one = |name: &str| {
-        json!({ "type": "object", "additionalProperties": false, "required": [name], "properties": { name: {} } })
-    };
+    let one =
+        |name: &str| json!({ "type": "object", "additionalProperties": false, "required": [name], "properties": { name: {} } });
     json!({ "anyOf": [one("env"), one("file"), one("secret")] })
 }

@@ -130,3 +130,50 @@ impl<'n> Fields<'n> {
         self.get(key)?.text(d)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{json_schema, parse};
+    use super::*;
+
+    static POLICY: Shape = Shape {
+        name: "Policy",
+        doc: "Limits.",
+        keys: &[
+            Key::new("concurrency", Type::Integer, "calls at once"),
+            Key::required("deadline", Type::Duration, "the longest deadline"),
+        ],
+    };
+
+    /// If this broke, a mistyped key would be dropped in silence, or its author would have to guess what was meant.
+    #[test]
+    fn an_unknown_key_is_shown_at_its_place_with_the_nearest_known_one() {
+        let text = "a: 1\npolicy: { concurency: 32, speed: 1 }\n";
+        let root = parse("orders.yaml", text).expect("valid YAML");
+        let mut d = Diagnostics::new();
+        let policy = &root.map(&mut d).expect("a map")[1].1;
+        POLICY.read(policy, &mut d);
+        let shown = d.render(false);
+        for part in [
+            "error[RB0103]: unknown key `concurency`",
+            "orders.yaml:2:11",
+            "did you mean `concurrency`?",
+            "keys here: concurrency, deadline",
+            "unknown key `speed`",
+            "error[RB0104]: `deadline` is missing",
+            "3 errors; nothing was started. `readback explain RB0103` tells more.",
+        ] {
+            assert!(shown.contains(part), "no {part:?} in\n{shown}");
+        }
+    }
+
+    /// If this broke, editors would accept keys that the product refuses.
+    #[test]
+    fn the_table_is_its_own_schema() {
+        let schema: serde_json::Value = serde_json::from_str(&json_schema("urn:x", &POLICY)).expect("JSON");
+        let def = &schema["$defs"]["Policy"];
+        assert_eq!(def["additionalProperties"], false);
+        assert_eq!(def["required"], serde_json::json!(["deadline"]));
+        assert!(jsonschema::meta::is_valid(&schema));
+    }
+}
