@@ -101,10 +101,7 @@ impl EffectTask {
                 (Action::Journal(_), Some(_)) if !asked => {
                     // The last look at policy, approval and target version, right before the journal.
                     asked = true;
-                    denied = self.config.guard.may_send(r, now).err();
-                    if denied.is_none() {
-                        denied = approval_over(r, now);
-                    }
+                    denied = self.checks(op, r, cx)?;
                 }
                 (Action::Journal(warrants), Some(spec)) => self.journal(op, r, warrants.clone(), spec, rules, cx)?,
                 (Action::Read, Some(spec)) => self.read(op, r, spec, rules, cx)?,
@@ -119,6 +116,12 @@ impl EffectTask {
         }
         let doing = format!("deciding on {}", r.key());
         Err(Error::new(codes::BUG, Fault::Bug, doing).because("it never came to rest").into())
+    }
+
+    fn checks(&self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<Option<Denial>, TaskError> {
+        let now = cx.now().wall;
+        let parameters = parameters(op, cx)?;
+        Ok(self.config.guard.may_send(r, &parameters, now).err().or_else(|| approval_over(r, now)))
     }
 
     fn facts(&self, op: &Op, spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
@@ -178,8 +181,7 @@ impl EffectTask {
     fn read(&mut self, op: &Op, r: &mut LedgerRecord, spec: &Arc<CallSpec>, rules: &Rules, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let now = cx.now();
         let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
-        let parameters = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
-        let parameters = Parameters(serde_json::from_str(&parameters).unwrap_or_default());
+        let parameters = parameters(op, cx)?;
         fold(r, Event::ReadStarted, rules, now.wall);
         self.reading.insert(op.clone());
         self.pending.push(Pending::Read(Box::new(PendingRead {
@@ -269,6 +271,11 @@ impl EffectTask {
         }
         ledger::forget(cx, op)
     }
+}
+
+fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
+    let text = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
+    Ok(Parameters(serde_json::from_str(&text).unwrap_or_default()))
 }
 
 /// An approval that has run out forbids further sends.

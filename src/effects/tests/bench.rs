@@ -123,7 +123,7 @@ impl Judge for Plain {
         };
         let after = a.headers.iter().find(|(n, _)| n == "retry-after").map(|(_, v)| v.parse().unwrap());
         let text = String::from_utf8(a.body.to_vec()).unwrap();
-        Classified { class, reference: Some(text), retry_at: after.map(|s| at.plus(sec(s))) }
+        Classified { class, reference: Some(text), retry_at: after.map(|s| at.plus(sec(s))), cost: Cost { tool_calls: 1, ..Cost::default() } }
     }
     fn readback(&self, _: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error> {
         let query = format!("ref={key}&page={}", page.unwrap_or("1"));
@@ -214,7 +214,7 @@ impl Network {
 pub struct Switch(pub Mutex<Option<Denial>>);
 
 impl Guard for Switch {
-    fn may_send(&self, _: &LedgerRecord, _: WallTime) -> Result<(), Denial> {
+    fn may_send(&self, _: &LedgerRecord, _: &Parameters, _: WallTime) -> Result<(), Denial> {
         self.0.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 }
