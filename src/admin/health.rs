@@ -57,8 +57,13 @@ impl Health {
     }
     /// For `/health/live`.
     pub fn is_live(&self) -> Probe {
-        let stuck: Vec<String> =
-            self.lock().turns.iter().filter(|(_, at)| at.elapsed() > STUCK).map(|(t, at)| format!("{t} for {:?}", at.elapsed())).collect();
+        let stuck: Vec<String> = self
+            .lock()
+            .turns
+            .iter()
+            .filter(|(_, at)| at.elapsed() > STUCK)
+            .map(|(t, at)| format!("{t} for {:?}", at.elapsed()))
+            .collect();
         if stuck.is_empty() { Probe::Ok } else { Probe::No(format!("no turn: {}", stuck.join(", "))) }
     }
     /// For `/health/ready`.
