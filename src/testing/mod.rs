@@ -1,1 +1,3 @@
 //! Fakes, simulator, checkers. Feature test-util.
+
+pub mod conformance;
