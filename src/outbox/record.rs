@@ -9,6 +9,8 @@ use crate::intents::{AckLevel, ApprovalUse, Cost, Status, WorkRequest};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
+use super::rules::{Rule, Settings};
+
 /// Where the operation stands in this unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -224,12 +226,14 @@ impl OperationRecord {
 
     /// When its timer has something to do: before the hand-over the deadline or the wait for an approval, after the end the
     /// record's own end of life once nothing of it is left in the ledger (`gone`). Between the two it has none (rule 7).
-    pub fn due(&self, clock_error: Duration) -> Option<WallTime> {
+    pub fn due(&self, settings: &Settings) -> Option<WallTime> {
         match self.stage {
             Stage::Fetching | Stage::Planning => Some(self.request.deadline),
             Stage::Waiting => Some(self.waiting_until.map_or(self.request.deadline, |w| w.min(self.request.deadline))),
-            Stage::HandedOver => None,
-            Stage::Ended if self.derived.iter().all(|d| d.gone) => Some(self.end_of_life(clock_error)),
+            Stage::HandedOver => (!settings.on(Rule::SilentAfterHandOver)).then_some(self.request.deadline),
+            Stage::Ended if self.derived.iter().all(|d| d.gone) || !settings.on(Rule::GoneFirst) => {
+                Some(self.end_of_life(settings.clock_error))
+            }
             Stage::Ended => None,
         }
     }

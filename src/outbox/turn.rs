@@ -3,7 +3,7 @@
 use crate::error::{Code, codes};
 use crate::ids::{CommandId, OperationId, Partition, StepName, partition_of};
 use crate::intents::{
-    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Intent, IntentKind, ResultKind, ResultRecord, Status,
+    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intent, IntentKind, ResultKind, ResultRecord, Status,
     WorkRequest,
 };
 use crate::time::WallTime;
@@ -23,6 +23,8 @@ pub enum Output {
     Control(Box<Control>, Partition),
     /// To the dead letters.
     DeadLetter(Box<DeadLetter>),
+    /// To be fetched after the commit: this input, at most so many bytes.
+    Fetch(Box<Input>, usize),
 }
 
 /// A request that came to nothing, with the reason.
