@@ -1,13 +1,21 @@
-//! admit, plan, gate, authorize on the one operation record.
+//! admit, plan, gate, authorize on the one operation record, and the task that keeps the records of a partition.
 
 mod admit;
+mod config;
 mod desk;
+mod emit;
+mod fetch;
+mod fetches;
 mod gate;
 mod proposal;
 mod purse;
+mod shelf;
 mod step;
+mod task;
 
-pub use desk::Desk;
-pub use proposal::canonical;
-pub use purse::Purse;
+pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};
+pub use desk::{Bench, Desk};
+pub use fetch::{FetchDone, FetchEnd, HttpFetcher, InputFetcher};
+pub use proposal::{ProposalSchema, canonical};
+pub use purse::{Bucket, Purse};
 pub use step::{Advanced, Event, Fetched, Signal, advance};

@@ -24,7 +24,8 @@ impl ProposalSchema {
         let wrong = || Error::new(codes::BAD_VALUE, Fault::Configuration, format!("reading the proposal schema of step {step}"));
         let schema: Value = serde_json::from_str(text).map_err(|e| wrong().because(e))?;
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex()).offline();
-        let validator = options.build(&schema).map_err(|e| wrong().because(e.to_string()).next("references must stay inside the file"))?;
+        let validator =
+            options.build(&schema).map_err(|e| wrong().because(e.to_string()).next("references must stay inside the file"))?;
         Ok(Self { validator, digest: sha256(canonical(&schema).as_bytes()) })
     }
 
@@ -39,8 +40,8 @@ impl ProposalSchema {
         if content.len() > max {
             return Err(failed(format!("the proposal has {} bytes, {max} are allowed", content.len())));
         }
-        let proposal: Value =
-            serde_json::from_str(&content).map_err(|e| failed(format!("the proposal is no JSON (line {}, column {})", e.line(), e.column())))?;
+        let proposal: Value = serde_json::from_str(&content)
+            .map_err(|e| failed(format!("the proposal is no JSON (line {}, column {})", e.line(), e.column())))?;
         if let Some(e) = self.validator.iter_errors(&proposal).next() {
             return Err(failed(format!("the proposal breaks its schema at {}", e.schema_path())));
         }

@@ -2,9 +2,7 @@
 
 use crate::error::codes;
 use crate::intents::{AckLevel, Approval, ApprovalUse, Command, CommandKind, Decision, Intake, Return, ReturnKind, Status};
-use crate::outbox::{
-    Ask, Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Turn, Why, message,
-};
+use crate::outbox::{Ask, Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Turn, Why, message};
 use crate::time::{WallTime, show_duration};
 
 use super::admit::{Verdict, admit};
@@ -91,13 +89,8 @@ fn new(intake: &Intake, held: Vec<Signal>, desk: &Desk, purse: &mut Purse, now: 
     if let Verdict::Message(status, why) = verdict {
         return refuse(status, why);
     }
-    let mut record = OperationRecord::admitted(
-        request.clone(),
-        intake.step.clone(),
-        intake.ordering_key.clone(),
-        intake.origin.clone(),
-        now,
-    );
+    let mut record =
+        OperationRecord::admitted(request.clone(), intake.step.clone(), intake.ordering_key.clone(), intake.origin.clone(), now);
     record.remember_ms = i64::try_from(bench.pipeline.admit.remember.as_millis()).unwrap_or(i64::MAX);
     let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench: Some(bench) };
     if verdict == Verdict::Expired {
@@ -164,8 +157,12 @@ impl Step<'_> {
     fn expired_on_arrival(&mut self) {
         let why = Why::new(codes::REQUEST_EXPIRED, "its deadline was over when it arrived");
         let record = &self.turn.record;
-        let letter =
-            DeadLetter { request: record.request.clone(), code: why.code, reason: why.words.clone(), origin: record.origin.clone() };
+        let letter = DeadLetter {
+            request: record.request.clone(),
+            code: why.code,
+            reason: why.words.clone(),
+            origin: record.origin.clone(),
+        };
         self.turn.end(Status::Expired, why);
         self.turn.out.push(Output::DeadLetter(Box::new(letter)));
     }
@@ -301,7 +298,8 @@ impl Step<'_> {
         let hash = plan_hash(&self.turn.record, &ready, model);
         let before = self.turn.record.plan_hash.replace(hash.clone());
         if before.as_ref() != Some(&hash) {
-            let why = before.map(|_| Why::new(codes::DENIED, "rendered again: the call or its contract changed, earlier approvals are void"));
+            let why = before
+                .map(|_| Why::new(codes::DENIED, "rendered again: the call or its contract changed, earlier approvals are void"));
             self.turn.record.stage = Stage::Planning;
             self.turn.state(Status::Planned, AckLevel::Planned, why);
         }

@@ -24,7 +24,13 @@ pub struct Rendered {
 /// Fills calls in.
 pub trait Renderer: Send + Sync {
     /// Checks the parameters and renders; the error lists what is wrong, without payload.
-    fn render(&self, contract: &ContractName, call: &CallName, key: &OperationKey, parameters: &Parameters) -> Result<Rendered, String>;
+    fn render(
+        &self,
+        contract: &ContractName,
+        call: &CallName,
+        key: &OperationKey,
+        parameters: &Parameters,
+    ) -> Result<Rendered, String>;
     /// Whether the target's own answer confirms this call.
     fn confirms_by_answer(&self, contract: &ContractName, call: &CallName) -> bool;
 }

@@ -163,7 +163,13 @@ const ANSWERS: usize = 32;
 
 impl OperationRecord {
     /// A record for a request that admission takes; nothing is written yet.
-    pub fn admitted(request: WorkRequest, step: StepName, ordering_key: Option<OrderingKey>, origin: String, now: WallTime) -> Self {
+    pub fn admitted(
+        request: WorkRequest,
+        step: StepName,
+        ordering_key: Option<OrderingKey>,
+        origin: String,
+        now: WallTime,
+    ) -> Self {
         Self {
             identity_hash: request.identity(),
             charged: Cost::default(),

@@ -3,8 +3,8 @@
 use crate::error::{Code, codes};
 use crate::ids::{CommandId, OperationId, Partition, StepName, partition_of};
 use crate::intents::{
-    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intent, IntentKind, ResultKind, ResultRecord, Status,
-    WorkRequest,
+    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intent, IntentKind, ResultKind, ResultRecord,
+    Status, WorkRequest,
 };
 use crate::time::WallTime;
 
