@@ -5,9 +5,36 @@ use std::path::{Path, PathBuf};
 
 /// Modules in reading order: a module may use those before it, never those after. Vocabulary comes first and may use itself.
 const ORDER: &[&str] = &[
-    "error", "ids", "offset", "time", "record", "events", "config", "serdes", "contract", "intents", "policy", "http", "kafka",
-    "state", "task", "processor", "topology", "outbox", "agent", "dsl", "declare", "registry", "runtime", "effects", "app", "driver",
-    "admin", "demo", "cli", "testing",
+    "error",
+    "ids",
+    "offset",
+    "time",
+    "record",
+    "events",
+    "config",
+    "serdes",
+    "contract",
+    "intents",
+    "policy",
+    "http",
+    "kafka",
+    "state",
+    "task",
+    "processor",
+    "topology",
+    "outbox",
+    "agent",
+    "dsl",
+    "declare",
+    "registry",
+    "runtime",
+    "effects",
+    "app",
+    "driver",
+    "admin",
+    "demo",
+    "cli",
+    "testing",
 ];
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
@@ -79,7 +106,9 @@ fn files_and_functions_stay_small() {
         for (n, line) in lines.iter().enumerate() {
             let indent = line.len() - line.trim_start().len();
             let t = line.trim_start();
-            let starts = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "async fn ", "pub async fn "].iter().any(|s| t.starts_with(s));
+            let starts = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "async fn ", "pub async fn "]
+                .iter()
+                .any(|s| t.starts_with(s));
             if open.is_none() && starts {
                 open = Some((n, indent));
             }
@@ -115,7 +144,8 @@ fn one_importer_for_each_edge() {
                 continue;
             }
             for (needle, homes) in edges {
-                let imports = t.match_indices(needle).any(|(at, _)| !t[..at].ends_with("::") && !t[..at].ends_with(char::is_alphanumeric));
+                let imports =
+                    t.match_indices(needle).any(|(at, _)| !t[..at].ends_with("::") && !t[..at].ends_with(char::is_alphanumeric));
                 if imports && !homes.iter().any(|h| inside.starts_with(h)) {
                     wrong.push(format!("{}:{}: {needle} outside {homes:?}", path.display(), n + 1));
                 }
