@@ -71,7 +71,9 @@ impl DiskTable {
 
     pub(super) fn position(&self) -> StoreResult<Option<Mark>> {
         let found = self.keyspace.get(self.key(KIND_MARK, b"")).map_err(|e| self.failed("reading the position of").because(e))?;
-        found.map(|b| Mark::from_bytes(&b).ok_or_else(|| self.failed("reading the position of").because("not a position"))).transpose()
+        found
+            .map(|b| Mark::from_bytes(&b).ok_or_else(|| self.failed("reading the position of").because("not a position")))
+            .transpose()
     }
 
     /// Entries of a snapshot made now.

@@ -131,7 +131,9 @@ fn is_useless(spec: &StoreSpec, table: &Table, now: WallTime) -> StoreResult<boo
 fn check_format(dir: &Path) -> StoreResult<()> {
     let path = dir.join("format");
     let refused = |why: String| {
-        failed(format!("opening the state directory {}", dir.display())).because(why).next("run the version that wrote it, or point the state directory elsewhere: it is restored from the changelogs")
+        failed(format!("opening the state directory {}", dir.display()))
+            .because(why)
+            .next("run the version that wrote it, or point the state directory elsewhere: it is restored from the changelogs")
     };
     match std::fs::read_to_string(&path) {
         Ok(text) => match text.trim().parse::<u32>() {

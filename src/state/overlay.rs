@@ -80,7 +80,10 @@ impl Bounds {
         matches!((&self.from, &self.to), (Some(f), Some(t)) if f >= t) || self.to.as_ref().is_some_and(Bytes::is_empty)
     }
     fn as_slices(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        (self.from.as_deref().map_or(Bound::Unbounded, Bound::Included), self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
+        (
+            self.from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+            self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+        )
     }
 }
 

@@ -148,9 +148,15 @@ fn checksum(bytes: &[u8]) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::ids::Partition;
     use crate::offset::NextOffset;
-    use crate::state::Stored;
+    use crate::state::cache::CacheBudget;
+    use crate::state::table::Table;
+    use crate::state::writer::Writer;
+    use crate::state::{Stored, TaskStores};
 
     fn mark(n: i64) -> Option<Mark> {
         Some(Mark { position: NextOffset(n), seen: 0 })
@@ -177,6 +183,38 @@ mod tests {
             let third = SmallTable::open(path.clone()).expect("opens");
             assert_eq!((third.entries.position(), third.entries.entries().len()), (mark(3), 2));
         }
+    }
+
+    /// If this broke, a task would go on over a store that no longer takes its writes, and later batches would hide the gap.
+    #[test]
+    fn a_failed_write_stops_the_task_until_the_store_is_opened_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        let specs = crate::state::tests::specs(crate::state::EngineKind::Small);
+        let store = crate::state::StoreId(0);
+        let open = || {
+            let table = Table::Small(Arc::new(SmallTable::open(path.clone()).expect("opens")));
+            let writer = Writer::thread(None).expect("starts");
+            let tables = vec![(specs[0].clone(), table.clone())];
+            (TaskStores::over(Partition(0), tables, writer, &CacheBudget::new(0)).expect("opens"), table)
+        };
+        let (mut stores, table) = open();
+        stores.put(store, "a".into(), Some(Stored::bytes("1"))).expect("writes");
+        stores.committed(&|_| Some(NextOffset(1))).expect("hands over");
+        stores.drain().expect("applies");
+        let Table::Small(small) = &table else { unreachable!("made small") };
+        small.log.lock().expect("nobody panicked").file = File::open(&path).expect("read-only");
+        stores.put(store, "b".into(), Some(Stored::bytes("2"))).expect("writes");
+        stores.committed(&|_| Some(NextOffset(2))).expect("hands over");
+        let error = stores.drain().expect_err("the file is read-only");
+        assert_eq!(error.code, crate::error::codes::STORE_FAILED);
+        assert!(stores.ready_to_commit(), "the commit itself must meet the error");
+        assert!(stores.committed(&|_| Some(NextOffset(3))).is_err());
+        assert_eq!(stores.get(store, b"b").expect("reads"), Some(Stored::bytes("2")), "what is not written is still seen");
+        drop((stores, table));
+        let (mut stores, _) = open();
+        assert_eq!(stores.changelogs()[0].1, Some(NextOffset(1)), "exact or low");
+        assert_eq!(stores.get(store, b"b").expect("reads"), None);
     }
 
     /// If this broke, the log of a busy small store would grow for ever, or forget entries or the position when rewritten.

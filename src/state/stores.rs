@@ -26,7 +26,7 @@ pub struct TaskStores {
     stores: Vec<Store>,
     /// Sealed overlays that the writer may not have applied yet, oldest first.
     queue: VecDeque<Arc<Sealed>>,
-    writer: Writer,
+    pub(super) writer: Writer,
     /// Whether this task has committed: it is the changelog's only writer, so local data is current as of now.
     live: bool,
 }
@@ -200,7 +200,8 @@ impl TaskStores {
         self.live = true;
         let (partition, seen) = (self.partition, now());
         let parts = self.stores.iter_mut().map(|s| {
-            let acknowledged = s.changelog(partition).and_then(|tp| written(&tp)).filter(|p| s.mark.is_none_or(|m| m.position != *p));
+            let acknowledged =
+                s.changelog(partition).and_then(|tp| written(&tp)).filter(|p| s.mark.is_none_or(|m| m.position != *p));
             let changes = s.open.seal();
             let moved = acknowledged.or(s.mark.map(|m| m.position).filter(|_| !changes.is_empty()));
             s.seal(changes, moved.map(|position| Mark { position, seen }))

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::record::{Header, Headers};
 use crate::time::WallTime;
 
-use super::{Stored, StoreResult, failed};
+use super::{StoreResult, Stored, failed};
 
 /// The version of this encoding, first byte of every stored value.
 const VERSION: u8 = 1;

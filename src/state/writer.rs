@@ -2,7 +2,7 @@
 //! because an engine under pressure sleeps in its caller; inline for the driver and the simulator.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -46,11 +46,11 @@ impl Sealed {
     }
 }
 
-enum Job {
+pub(super) enum Job {
     Apply(Arc<Sealed>),
     Wipe(Table),
-    /// Answers when everything before it is done.
-    Flush(Sender<()>),
+    /// Answers when everything before it is done, and goes on when the answer is taken.
+    Flush(SyncSender<()>),
 }
 
 /// Hands work to the writer; shared by all tasks of the process.
@@ -66,7 +66,11 @@ struct Inner {
 impl Writer {
     /// Applies in the caller.
     pub(super) fn inline(disk: Option<Disk>) -> Self {
-        Self(Arc::new(Inner { applier: Arc::new(Applier { disk, broken: OnceLock::new() }), queue: Mutex::new(None), inline: true }))
+        Self(Arc::new(Inner {
+            applier: Arc::new(Applier { disk, broken: OnceLock::new() }),
+            queue: Mutex::new(None),
+            inline: true,
+        }))
     }
     /// Applies on a thread of its own.
     pub(super) fn thread(disk: Option<Disk>) -> StoreResult<Self> {
@@ -91,9 +95,11 @@ impl Writer {
     }
     /// Waits until everything queued before is applied.
     pub(super) fn flush(&self) -> StoreResult<()> {
-        let (send, receive) = channel();
-        self.submit(Job::Flush(send))?;
-        receive.recv().map_err(|_| self.broken())?;
+        if !self.0.inline {
+            let (send, receive) = sync_channel(0);
+            self.submit(Job::Flush(send))?;
+            receive.recv().map_err(|_| self.broken())?;
+        }
         self.check()
     }
     /// An error once a batch has failed: nothing is written any more until the directory is opened anew.
@@ -107,7 +113,7 @@ impl Writer {
         self.0.applier.disk.as_ref().map_or(Ok(()), Disk::sync)
     }
 
-    fn submit(&self, job: Job) -> StoreResult<()> {
+    pub(super) fn submit(&self, job: Job) -> StoreResult<()> {
         self.check()?;
         if self.0.inline {
             self.0.applier.take(job);
