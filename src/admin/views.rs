@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::effects::{LedgerRecord, Phase};
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Code, Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, TopicName, Tp};
 use crate::intents::{Status, topics};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
@@ -139,11 +139,13 @@ impl Operations {
         match (record.tp.topic == self.ledger, record.value) {
             (true, Some(value)) if key.starts_with(b"s/") => {
                 let ledger: LedgerRecord = internal::decode(&value)?;
-                self.seen.entry(ledger.key()).or_default().ledger = Some(ledger);
+                let key = ledger.key();
+                self.seen.entry(key).or_default().ledger = Some(ledger);
             }
             (false, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
                 let operation: OperationRecord = internal::decode(&value)?;
-                self.seen.entry(operation.key()).or_default().record = Some(operation);
+                let key = operation.key();
+                self.seen.entry(key).or_default().record = Some(operation);
             }
             _ => {}
         }
@@ -154,7 +156,8 @@ impl Operations {
 fn answered(seen: &Seen, command: &CommandId) -> Option<CommandAnswer> {
     let ledger = seen.ledger.iter().flat_map(|l| &l.answered).find(|a| a.command_id == *command);
     if let Some(a) = ledger {
-        return Some(CommandAnswer { code: a.code.clone(), detail: a.detail.clone() });
+        let code = a.code.map(|c| Code(u16::try_from(c).unwrap_or_default()).to_string());
+        return Some(CommandAnswer { code, detail: a.detail.clone() });
     }
     let record = seen.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
     Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::admin::views::{Operations, Seen, applications};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
-use crate::intents::{Command, Resolution};
+use crate::intents::{Command, Resolution, topics};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, show_duration};
@@ -240,7 +240,7 @@ fn send<C: Cluster>(
     command: &Command,
     format: Format,
 ) -> Result<ExitCode> {
-    commands::publish(cluster, app, command)?;
+    publish(cluster, app, command)?;
     let Some(answer) = operations.answer(&command.command_id, Duration::from_secs(20))? else {
         return Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Unreachable, "waiting for the answer to the command")
             .because("no member answered within 20 s")
@@ -264,4 +264,18 @@ fn send<C: Cluster>(
             ExitCode::from(Fault::Verdict.exit_code())
         }
     })
+}
+
+fn publish<C: Cluster>(cluster: &C, app: &ApplicationId, command: &Command) -> Result<()> {
+    let unreachable = |fault| {
+        Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("writing command {}", command.command_id)).because(fault)
+    };
+    let topic = topics::commands(app);
+    let info = cluster.admin().and_then(|a| a.topic(&topic)).map_err(unreachable)?;
+    let partitions = info.map(|t| t.partitions).ok_or_else(|| {
+        Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("writing a command: no topic {topic}")).next("check --app")
+    })?;
+    let message = commands::CommandRecord::new(app, partitions, command)?;
+    cluster.publish(&[message.as_record()], Duration::from_secs(20)).map_err(unreachable)?;
+    Ok(())
 }
