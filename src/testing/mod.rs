@@ -1,1 +1,6 @@
 //! Fakes, simulator, checkers. Feature test-util.
+
+pub mod scenarios;
+
+#[cfg(test)]
+mod runtime_tests;
