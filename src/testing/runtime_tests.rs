@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Fault, codes};
 use crate::ids::{Partition, SlotName, TopicName, Tp};
-use crate::kafka::memory::{LostAnswer, MemoryCluster};
+use crate::kafka::memory::{Call, LostAnswer, MemoryCluster};
 use crate::kafka::{Class, Cluster, Isolation, Reading};
 use crate::runtime::failpoint;
 use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, State, StreamThread, UnitRun};
@@ -73,7 +73,7 @@ fn a_fault_at_any_point_takes_back_and_goes_on() {
     let classes = [Class::Abort, Class::Rebuild, Class::Fenced, Class::OutcomeUnknown];
     for &point in failpoint::NAMES.iter().take_while(|n| **n != "store.before-write").filter(|n| !n.starts_with("confirm")) {
         for class in classes.into_iter().filter(|c| point != "commit.after" || *c == Class::OutcomeUnknown) {
-            let c = copying("point", true);
+            let c = copying(&format!("{point}-{}", class.label()), true);
             let mut thread = c.b.thread(&c.plan, 0);
             c.run(&mut thread, 20);
             c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
@@ -92,10 +92,33 @@ fn a_fault_at_any_point_takes_back_and_goes_on() {
     }
 }
 
+/// If this broke, a fault while partitions move would lose or repeat records, or leave the group waiting for ever.
+#[test]
+fn a_fault_while_partitions_move_is_mended() {
+    let faults = [
+        ("revoke.before-commit", 1, Class::Abort),
+        ("revoke.before-commit", 1, Class::OutcomeUnknown),
+        ("revoke.before-release", 1, Class::Abort),
+        ("revoke.before-release", 1, Class::OutcomeUnknown),
+        ("commit.after", 3, Class::OutcomeUnknown),
+        ("flush.before", 2, Class::Abort),
+    ];
+    for (point, nth, class) in faults {
+        let b = bench(&format!("{point}-{}", class.label()));
+        if point == "flush.before" {
+            b.cluster.fail_next(Call::Abort, None, Class::Rebuild);
+        }
+        failpoint::arm(point, nth, class);
+        scenarios::partitions_move_in_order(&b);
+        assert!(failpoint::disarm(), "{point} was never met");
+    }
+}
+
 /// If this broke, a commit without an answer would be counted twice or not at all, in output, offsets or store.
 #[test]
 fn an_unclear_commit_is_settled_by_what_the_group_says() {
-    for (lost, in_flight) in [(LostAnswer::Applied, "applied"), (LostAnswer::NotApplied, "not applied"), (LostAnswer::Late, "late")] {
+    for (lost, in_flight) in [(LostAnswer::Applied, "applied"), (LostAnswer::NotApplied, "not applied"), (LostAnswer::Late, "late")]
+    {
         let c = copying("unclear", true);
         let mut thread = c.b.thread(&c.plan, 0);
         c.run(&mut thread, 20);
@@ -151,19 +174,22 @@ fn a_stalled_member_is_fenced_when_it_wakes() {
 #[test]
 fn the_claim_names_the_dead_slot_and_it_is_fenced() {
     let c = copying("dead", true);
-    let (mut dead, mut heir) = (c.b.thread(&c.plan, 0), c.b.thread(&c.plan, 1));
+    let (dead_slot, heir_slot) = (SlotName::new("dead-000"), 1);
+    let mut dead = c.b.thread(&c.plan, 0);
     c.run(&mut dead, 20);
     c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
+    // As `kill -9` between offsets and commit: the transaction stays open, and nobody says goodbye.
     failpoint::arm("commit.before", 1, Class::Config);
-    while dead.turn(c.b.clock.now()).is_ok() {
-        (c.b.pass)(Duration::from_millis(5));
-    }
-    // As `kill -9` between offsets and commit: its transaction is open, its session too, and nobody says goodbye.
-    let before = c.b.cluster.unfinished();
+    c.b.cluster.fail_next(Call::Abort, Some(&dead_slot), Class::Rebuild);
+    c.b.run(&mut [&mut dead], |_| false).expect_err("dies");
+    assert_eq!(c.b.cluster.unfinished(), [dead_slot.clone()]);
     drop(dead);
-    let _ = before;
-    c.b.cluster.expire_session(&c.plan.group, &SlotName::new("dead-000"));
+    c.b.cluster.expire_session(&c.plan.group, &dead_slot);
+    let died = c.b.clock.now().mono;
+    let mut heir = c.b.thread(&c.plan, heir_slot);
     c.b.run_until_count(&mut [&mut heir], &c.to, 40).expect("the heir goes on");
+    let waited = c.b.clock.now().mono.since(died);
+    assert!(waited < c.b.options.transaction_timeout / 2, "by the cluster's own clock: {waited:?}");
     c.b.stop(heir);
     c.expect(40);
 }
@@ -208,7 +234,7 @@ fn faults_without_end_end_the_thread() {
     let c = copying("endless", false);
     let mut thread = c.b.thread(&c.plan, 0);
     for _ in 0..40 {
-        c.b.cluster.fail_next(crate::kafka::memory::Call::Offsets, None, Class::Abort);
+        c.b.cluster.fail_next(Call::Offsets, None, Class::Abort);
     }
     let ended = c.b.run(&mut [&mut thread], |_| false).expect_err("gives up");
     assert_eq!(ended.code, codes::TRANSACTION_ABORTED);
@@ -274,9 +300,7 @@ fn a_failing_task_stops_the_process_or_starts_again() {
         b.feed(&from, 0, &[("k".to_owned(), "boom".to_owned())]);
         let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).unwrap();
         let units = vec![UnitRun { plan, threads: 1 }];
-        // The slot stays listed for a session after the failure, and a memory-only process has no lock on it.
-        let options = RuntimeOptions { session_timeout: Duration::from_secs(30), ..b.options.clone() };
-        let streams = KafkaStreams::start(&b.cluster, units, &state, &b.clock, &options, &Metrics::unread().unwrap()).unwrap();
+        let streams = KafkaStreams::start(&b.cluster, units, &state, &b.clock, &b.options, &Metrics::unread().unwrap()).unwrap();
         match on_failure {
             OnFailure::StopAll => {
                 assert_eq!(streams.wait(Duration::from_secs(20), |_| false), State::Failed);

@@ -65,7 +65,9 @@ fn copies<C: Cluster>(b: &Bench<C>, reading: Reading) {
     let mut found = b.values(&to, Isolation::Committed);
     // Order holds within an input partition; between two inputs of one task any is right.
     found.values_mut().for_each(|v| v.sort_by_key(|v| (v.parse::<usize>().expect("a number") % 1000 >= 500, v.len(), v.clone())));
-    expected.values_mut().for_each(|v| v.sort_by_key(|v| (v.parse::<usize>().expect("a number") % 1000 >= 500, v.len(), v.clone())));
+    expected
+        .values_mut()
+        .for_each(|v| v.sort_by_key(|v| (v.parse::<usize>().expect("a number") % 1000 >= 500, v.len(), v.clone())));
     assert_eq!(found, expected, "{}", b.name);
 }
 
