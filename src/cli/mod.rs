@@ -1,7 +1,9 @@
 //! The program: one file a command. stdout is the result, stderr everything else.
 
 mod explain;
+mod ops;
 mod output;
+mod timeline;
 
 pub use output::{Format, fail};
 

@@ -29,10 +29,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts member `ordinal`.
-    pub fn start(setup: &MemberSetup, ordinal: u32) -> Result<Member> {
+    /// Starts member `ordinal`; with a fail point its first process ends there.
+    pub fn start(setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Member> {
         let mut member = Member { setup: setup.clone(), ordinal, child: None, kills: 0 };
-        member.spawn()?;
+        member.spawn(fail_point)?;
         Ok(member)
     }
 
@@ -43,13 +43,18 @@ impl Member {
             let _ = child.wait();
         }
         self.kills += 1;
-        self.spawn()
+        self.spawn(None)
     }
 
-    /// Whether it still runs; an exit is told with its code and the log's place.
-    pub fn check(&mut self) -> Result<()> {
+    /// Whether it still runs. A death at a fail point is answered as a supervisor would (`expected`); any other exit is told with
+    /// its code and the log's place.
+    pub fn check(&mut self, expected: bool) -> Result<()> {
         let Some(child) = &mut self.child else { return Ok(()) };
         match child.try_wait() {
+            Ok(Some(status)) if expected && status.code().is_none() => {
+                self.kills += 1;
+                self.spawn(None)
+            }
             Ok(Some(status)) => Err(Error::new(
                 codes::BUG,
                 Fault::Bug,
@@ -86,9 +91,10 @@ impl Member {
         self.setup.dir.join(format!("member-{}.log", self.ordinal))
     }
 
-    fn spawn(&mut self) -> Result<()> {
+    fn spawn(&mut self, fail_point: Option<&str>) -> Result<()> {
         let doing = || format!("starting member {} of the demo", self.ordinal);
-        let log = open_log(&self.log()).map_err(|e| Error::new(codes::FILE_UNREADABLE, Fault::Configuration, doing()).because(e))?;
+        let log =
+            open_log(&self.log()).map_err(|e| Error::new(codes::FILE_UNREADABLE, Fault::Configuration, doing()).because(e))?;
         let child = Command::new(&self.setup.program)
             .arg("run")
             .arg(&self.setup.topology)
@@ -96,6 +102,7 @@ impl Member {
             .env("READBACK_STATE__DIR", self.setup.dir.join(format!("state-{}", self.ordinal)))
             .env("READBACK_SLOTS__ORDINAL", self.ordinal.to_string())
             .env("READBACK_ADMIN__LISTEN", "127.0.0.1:0")
+            .envs(fail_point.map(|p| ("READBACK_FAIL", p)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -40,7 +40,15 @@ pub struct Report {
 
 impl Report {
     /// Joins verdict, books and the faults that the story itself played.
-    pub fn new(seed: u64, ran_on: String, members: usize, took: Duration, verdict: Verdict, books: &Books, own: &[(&str, u64)]) -> Self {
+    pub fn new(
+        seed: u64,
+        ran_on: String,
+        members: usize,
+        took: Duration,
+        verdict: Verdict,
+        books: &Books,
+        own: &[(&str, u64)],
+    ) -> Self {
         let mut faults: BTreeMap<String, u64> = books.faults.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
         faults.extend(own.iter().map(|(k, v)| ((*k).to_owned(), *v)));
         let holds = verdict.holds();

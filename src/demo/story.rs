@@ -35,6 +35,37 @@ pub struct DemoOptions {
     pub slow: bool,
     /// Longest time from the first request to rest.
     pub patience: Duration,
+    /// What the story itself breaks.
+    pub breaks: Breaks,
+    /// Before the names of application and topics, so that several runs share one cluster.
+    pub prefix: String,
+}
+
+/// What the story itself breaks, besides the target's schedule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Breaks {
+    /// The demo: three kills of members and a restart of the broker.
+    Demo,
+    /// Member 1 kills itself at a named point, `name:nth:kill`, and is started again without it.
+    AtPoint(String),
+    /// Nothing.
+    Nothing,
+}
+
+impl DemoOptions {
+    /// The demo as users run it.
+    pub fn new(seed: u64, operations: usize) -> Self {
+        Self { seed, operations, slow: false, patience: Duration::from_secs(150), breaks: Breaks::Demo, prefix: String::new() }
+    }
+    fn fail_point(&self) -> Option<&str> {
+        match &self.breaks {
+            Breaks::AtPoint(point) => Some(point),
+            Breaks::Demo | Breaks::Nothing => None,
+        }
+    }
+    fn topic(&self, name: &str) -> TopicName {
+        TopicName::from(format!("{}agent.{name}", self.prefix))
+    }
 }
 
 /// What the story stands on: a cluster, a registry, and a hand on the broker where there is one.
@@ -65,22 +96,22 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
         .build()
         .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the demo's target").because(e))?;
     progress.say(&format!("{} at {}, registry at {}", ground.name(), ground.brokers(), ground.registry()));
-    let (requests, approvals) = prepare(ground)?;
+    let (requests, approvals) = prepare(ground, options)?;
     let target = runtime
         .block_on(Target::start(&cases, PATIENCE))
         .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the demo's target").because(e))?;
     progress.say(&format!("target and model server with books of their own at {}", target.url));
     progress.explain("The target is an orders API. It knows nothing of Readback: it applies orders, loses answers and\nanswers 500 after applying, by a schedule drawn from the seed, and writes down every order that exists.");
 
-    let setup = member_setup(ground, &target, work)?;
-    let mut members = vec![Member::start(&setup, 0)?, Member::start(&setup, 1)?];
+    let setup = member_setup(ground, options, &target, work)?;
+    let mut members = vec![Member::start(&setup, 0, None)?, Member::start(&setup, 1, options.fail_point())?];
     progress.say("two members, each in both consumer groups: orders (stream half) and orders.effects (effect half)");
     progress.explain("Left of the border everything is one Kafka transaction a commit. Right of it nothing is: an attempt is\njournalled before it is sent, and what nobody heard back from is read back at the target before anything is sent again.");
 
-    let results = TopicName::new("agent.results");
+    let results = options.topic("results");
     let mut approver = Approver::new(ground.cluster(), &results, PARTITIONS, approvals, &cases)?;
     let began = Instant::now();
-    let mut faults = Faults::plan(options.seed, &cases);
+    let mut faults = Faults::plan(options, &cases);
     play(ground, options, &cases, &requests, &mut approver, &mut members, &mut faults, progress)?;
     let took = began.elapsed();
     let stopped: Vec<Result<()>> = members.iter_mut().map(|m| m.stop(Duration::from_secs(30))).collect();
@@ -96,20 +127,19 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
 }
 
 /// Topics and schemas.
-fn prepare<G: Ground>(ground: &G) -> Result<(Outlet, Outlet)> {
+fn prepare<G: Ground>(ground: &G, options: &DemoOptions) -> Result<(Outlet, Outlet)> {
     let admin = ground.cluster().admin().map_err(unreachable)?;
-    let topics: Vec<NewTopic> = ["agent.requests", "agent.approvals", "agent.results", "agent.dead"]
-        .map(|name| NewTopic { name: name.into(), partitions: PARTITIONS, replication: -1, config: Default::default() })
+    let topics: Vec<NewTopic> = ["requests", "approvals", "results", "dead"]
+        .map(|name| NewTopic { name: options.topic(name), partitions: PARTITIONS, replication: -1, config: Default::default() })
         .into();
     admin.create(&topics).map_err(unreachable)?;
     wait_for_topics(admin.as_ref(), &topics)?;
-    let request_id = ground.register("agent.requests-value", WorkRequest::AVSC)?;
-    let approval_id = ground.register("agent.approvals-value", Approval::AVSC)?;
-    ground.register("agent.results-value", ResultRecord::AVSC)?;
-    Ok((
-        Outlet { topic: "agent.requests".into(), schema_id: Some(request_id) },
-        Outlet { topic: "agent.approvals".into(), schema_id: Some(approval_id) },
-    ))
+    let outlet = |name: &str, avsc: &str| -> Result<Outlet> {
+        let topic = options.topic(name);
+        Ok(Outlet { schema_id: Some(ground.register(&format!("{topic}-value"), avsc)?), topic })
+    };
+    outlet("results", ResultRecord::AVSC)?;
+    Ok((outlet("requests", WorkRequest::AVSC)?, outlet("approvals", Approval::AVSC)?))
 }
 
 fn wait_for_topics(admin: &dyn Admin, topics: &[NewTopic]) -> Result<()> {
@@ -125,8 +155,8 @@ fn wait_for_topics(admin: &dyn Admin, topics: &[NewTopic]) -> Result<()> {
     Ok(())
 }
 
-fn member_setup<G: Ground>(ground: &G, target: &Target, work: &Path) -> Result<MemberSetup> {
-    let topology = files::write_orders(work)?;
+fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, work: &Path) -> Result<MemberSetup> {
+    let topology = files::write_orders(work, &options.prefix)?;
     let program = std::env::var_os("READBACK_PROGRAM").map_or_else(std::env::current_exe, |p| Ok(PathBuf::from(p)));
     let program = program.map_err(|e| Error::new(codes::BUG, Fault::Bug, "finding this program").because(e))?;
     let env = [
@@ -149,8 +179,11 @@ struct Faults {
 }
 
 impl Faults {
-    fn plan(seed: u64, cases: &[Case]) -> Self {
-        let mut rng = Rng::new(seed ^ 0x6b69_6c6c);
+    fn plan(options: &DemoOptions, cases: &[Case]) -> Self {
+        if options.breaks != Breaks::Demo {
+            return Self { kills: Vec::new(), broker_at: None, broker_restarts: 0 };
+        }
+        let mut rng = Rng::new(options.seed ^ 0x6b69_6c6c);
         let n = cases.len();
         let at = |part: usize, rng: &mut Rng| n * part / 10 + rng.below((n / 20).max(1) as u64) as usize;
         let kills = vec![(at(2, &mut rng), 1), (at(4, &mut rng), 0), (at(8, &mut rng), 1)];
@@ -199,7 +232,7 @@ fn play<G: Ground>(
         sent = (sent + burst).min(cases.len());
         faults.due(ground, sent, members, &progress)?;
         approver.turn(ground.cluster(), Duration::from_millis(150), SystemClock.now().wall)?;
-        members.iter_mut().try_for_each(Member::check)?;
+        members.iter_mut().try_for_each(|m| m.check(options.breaks != Breaks::Demo))?;
         let last = last_status(&approver.results);
         let rest = settled(cases, &last);
         let confirmed = last.values().filter(|r| r.status == crate::intents::Status::Confirmed).count();
