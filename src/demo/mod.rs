@@ -2,5 +2,6 @@
 
 pub mod cases;
 pub mod rng;
+pub mod stack;
 pub mod target;
 pub mod verdict;
