@@ -11,10 +11,12 @@ mod format;
 pub mod internal;
 mod logical;
 mod schema;
+mod serde;
 
 #[cfg(test)]
 mod tests;
 
+pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Target};
 pub use avro::{AvroSerde, SchemaSource};
 pub use binary::Limits;
 pub use format::Format;
