@@ -1,1 +1,7 @@
-//! Fakes, simulator, checkers. Feature test-util.
+//! The test kit: promises of every cluster, a fake target on virtual time, checkers that look at topics and books only.
+
+pub mod checkers;
+pub mod conformance;
+pub mod faults;
+pub mod shop;
+pub mod target;
