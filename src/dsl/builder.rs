@@ -117,6 +117,12 @@ impl StreamsBuilder {
         d.or(Some(application))
     }
 
+    /// The application's name.
+    pub(crate) fn application(&self) -> ApplicationId {
+        self.build.borrow().graph.application().clone()
+    }
+
+    /// For `declare`.
     pub(crate) fn shared(&self) -> BuildHandle {
         BuildHandle(self.build.clone())
     }

@@ -1,6 +1,6 @@
 //! A stream joined with a table: each record of the stream meets the table's value of its key as of now.
 
-use crate::error::codes;
+use crate::error::{Error, codes};
 use crate::processor::{Process, ProcessorCx, Record};
 use crate::task::TaskError;
 
@@ -21,7 +21,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         T: Clone + 'static,
         V2: Clone + 'static,
     {
-        self.join_by("KSTREAM-JOIN", table, joined, move |k, v, found| found.map(|t| f(k, v, t)))
+        self.join_by("KSTREAM-JOIN", table, joined, move |r, found, _| Ok(found.map(|t| f(&r.key, r.value.clone(), t))))
     }
 
     /// As [`Self::join`], with `None` where the key does not stand in the table.
@@ -35,7 +35,21 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         T: Clone + 'static,
         V2: Clone + 'static,
     {
-        self.join_by("KSTREAM-LEFTJOIN", table, joined, move |k, v, found| Some(f(k, v, found)))
+        self.join_by("KSTREAM-LEFTJOIN", table, joined, move |r, found, _| Ok(Some(f(&r.key, r.value.clone(), found))))
+    }
+
+    /// A join whose function looks at the whole record, may fail on it, and drops it by `None`.
+    pub(crate) fn join_with<T, V2>(
+        &self,
+        table: &KTable<K, T>,
+        joined: Joined<K, V>,
+        f: impl Fn(&Record<K, V>, Option<T>, &ProcessorCx<'_, '_>) -> Result<Option<V2>, Error> + Send + Sync + 'static,
+    ) -> KStream<K, V2>
+    where
+        T: Clone + 'static,
+        V2: Clone + 'static,
+    {
+        self.join_by("KSTREAM-JOIN", table, joined, f)
     }
 
     fn join_by<T, V2>(
@@ -43,7 +57,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         kind: &str,
         table: &KTable<K, T>,
         joined: Joined<K, V>,
-        f: impl Fn(&K, V, Option<T>) -> Option<V2> + Send + Sync + 'static,
+        f: impl Fn(&Record<K, V>, Option<T>, &ProcessorCx<'_, '_>) -> Result<Option<V2>, Error> + Send + Sync + 'static,
     ) -> KStream<K, V2>
     where
         T: Clone + 'static,
@@ -59,9 +73,8 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
             false,
             move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, V2>| -> Result<(), TaskError> {
                 let found = get(cx, &r.key)?;
-                let Record { key, value, timestamp, headers } = r;
-                match f(&key, value, found) {
-                    Some(value) => next.process(Record { key, value, timestamp, headers }, cx),
+                match f(&r, found, cx)? {
+                    Some(value) => next.process(r.with_value(value), cx),
                     None => Ok(()),
                 }
             },

@@ -176,6 +176,11 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         source::upserts(&self.build, "KSTREAM-TOTABLE", None, optional.node, &optional.out, kept)
     }
 
+    /// Whether keys may have changed since the records were last partitioned by key.
+    pub(crate) fn is_rekeyed(&self) -> bool {
+        self.rekeyed
+    }
+
     /// This stream, partitioned by its key: through a repartition topic where keys may have changed.
     pub(super) fn partitioned(
         &self,
