@@ -245,5 +245,7 @@ pub mod codes {
         STALE_VERSION = 709;
         /// A command that the status does not allow.
         COMMAND_REFUSED = 710;
+        /// Cancelled before anything was sent.
+        CANCELLED = 711;
     }
 }

@@ -1,1 +1,21 @@
-//! The steps admit, plan, gate and authorize on the one operation record.
+//! admit, plan, gate, authorize on the one operation record, and the task that keeps the records of a partition.
+
+mod admit;
+mod config;
+mod desk;
+mod emit;
+mod fetch;
+mod fetches;
+mod gate;
+mod proposal;
+mod purse;
+mod shelf;
+mod step;
+mod task;
+
+pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};
+pub use desk::{Bench, Desk};
+pub use fetch::{FetchDone, FetchEnd, HttpFetcher, InputFetcher};
+pub use proposal::{ProposalSchema, canonical};
+pub use purse::{Bucket, Purse};
+pub use step::{Advanced, Event, Fetched, Signal, advance};

@@ -3,12 +3,14 @@
 
 mod envelope;
 mod intent;
+mod public;
 mod result;
 mod signal;
 mod wire;
 
 pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex};
 pub use intent::{ApprovalUse, Intent, IntentKind, Pair, RenderedRequest};
+pub use public::PublicRecord;
 pub use result::{AckLevel, Flag, ResultKind, ResultRecord, Status};
 pub use signal::{
     AnswerClass, Approval, Command, CommandKind, Control, ControlKind, Decision, Hearsay, Resolution, Return, ReturnKind,

@@ -1,5 +1,18 @@
 //! The operation record: identity, commands, returns, intent writing. Every path to an effect passes it.
 
+pub mod commands;
+mod orders;
 mod pipeline;
+mod ports;
+mod record;
+mod returns;
+mod rules;
+mod turn;
 
+pub use orders::cut;
 pub use pipeline::{AdmitRules, BudgetRule, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
+pub use ports::{Ask, PolicyCheck, Rendered, Renderer};
+pub use record::{Answered, Derived, HeldApproval, OperationRecord, Role, Stage};
+pub use returns::Closed;
+pub use rules::{Rule, Settings};
+pub use turn::{CallRef, DeadLetter, Output, Turn, Why, message, unknown_operation};

@@ -42,7 +42,7 @@ impl Admin for MemoryAdmin {
     }
 
     fn broker_config(&self) -> KResult<BTreeMap<String, String>> {
-        self.broker("describing a broker").map(|_| BTreeMap::new())
+        self.broker("describing a broker").map(|_| BTreeMap::from([("broker.id".to_owned(), "memory".to_owned())]))
     }
 
     fn create(&self, topics: &[NewTopic]) -> KResult<()> {

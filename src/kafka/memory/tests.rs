@@ -447,3 +447,10 @@ fn readers_are_woken_by_what_concerns_them() {
     w.publish("in", "k", "ours");
     assert!(woken.load(std::sync::atomic::Ordering::SeqCst) > before);
 }
+
+/// What every cluster must keep, kept by this one.
+mod conformance {
+    use super::{Arc, MemoryCluster};
+
+    crate::conformance!(&MemoryCluster::new(Arc::new(crate::time::SystemClock)));
+}

@@ -1,0 +1,115 @@
+//! From the pure core's outputs to records of the open transaction.
+
+use crate::error::{Code, codes};
+use crate::ids::{Partition, TopicName};
+use crate::intents::headers as names;
+use crate::intents::{Control, Intent, ResultRecord, WorkRequest};
+use crate::outbox::{DeadLetter, cut};
+use crate::record::{Headers, InRecord, OutRecord};
+use crate::serdes::internal::{Wire, encode};
+use crate::task::{TaskError, TxCx};
+
+use super::config::Sinks;
+
+impl Sinks {
+    /// Writes an intent to its outbox partition.
+    pub fn intent(&self, intent: &Intent, partition: Partition, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let extra = Headers::new().with(names::ORDERING_KEY, intent.ordering_key.to_string());
+        let extra = match &intent.traceparent {
+            Some(trace) => extra.with(names::TRACEPARENT, trace.clone()),
+            None => extra,
+        };
+        internal(&self.outbox, partition, intent.operation_id.as_str(), intent, extra, cx)
+    }
+
+    /// Writes a control record to its partition.
+    pub fn control(&self, control: &Control, partition: Partition, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        internal(&self.control, partition, control.operation_id.as_str(), control, Headers::new(), cx)
+    }
+
+    /// Writes a result, where its step has a results topic. One that names no step goes to each results topic.
+    pub fn result(&self, result: &ResultRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let source = format!("/readback/{}", self.application);
+        let mut written: Vec<&TopicName> = Vec::new();
+        for (step, sink) in &self.results {
+            if result.step.as_ref().is_some_and(|s| s != step) || written.contains(&&sink.topic) {
+                continue;
+            }
+            let public = sink.result(&source, result)?;
+            cx.emit(OutRecord {
+                topic: &sink.topic,
+                partition: Some(public.partition),
+                timestamp: Some(result.at),
+                key: Some(&public.key),
+                value: Some(&public.value),
+                headers: Some(&public.headers),
+            })?;
+            written.push(&sink.topic);
+        }
+        Ok(())
+    }
+
+    /// Writes a request that came to nothing to the dead letters.
+    pub fn dead_letter(&self, letter: &DeadLetter, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let Some(sink) = &self.dead_letters else { return Ok(()) };
+        let request: &WorkRequest = &letter.request;
+        let extra = Headers::new().with(names::OPERATION, request.operation_id.to_string());
+        let extra = reason(extra, letter.code, &letter.reason, &letter.origin);
+        let public = sink.record(request.operation_id.to_string(), &request.operation_id, request, extra)?;
+        cx.emit(OutRecord {
+            topic: &sink.topic,
+            partition: Some(public.partition),
+            timestamp: Some(cx.now().wall),
+            key: Some(&public.key),
+            value: Some(&public.value),
+            headers: Some(&public.headers),
+        })
+    }
+
+    /// Writes a record that can't be read to the dead letters, its bytes as they came. A reason from an earlier round is
+    /// replaced, so that a record that is replayed and fails again does not grow (C100).
+    pub fn undecodable(&self, record: &InRecord, words: &str, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
+        tracing::warn!(code = %codes::UNDECODABLE, %origin, "a record can't be read and goes to the dead letters");
+        let Some(sink) = &self.dead_letters else { return Ok(()) };
+        let headers = reason(record.headers.clone(), codes::UNDECODABLE, words, &origin);
+        let key = record.key.clone().unwrap_or_default();
+        cx.emit(OutRecord {
+            topic: &sink.topic,
+            partition: Some(crate::ids::partition_of(&key, sink.partitions)),
+            timestamp: Some(cx.now().wall),
+            key: record.key.as_deref(),
+            value: record.value.as_deref(),
+            headers: Some(&headers),
+        })
+    }
+}
+
+fn reason(mut headers: Headers, code: Code, words: &str, origin: &str) -> Headers {
+    headers.set(names::DEAD_CODE, code.to_string());
+    headers.set(names::DEAD_REASON, cut(words));
+    headers.set(names::DEAD_ORIGIN, origin.to_owned());
+    headers
+}
+
+fn internal<T: Wire>(
+    topic: &TopicName,
+    partition: Partition,
+    operation: &str,
+    record: &T,
+    extra: Headers,
+    cx: &mut TxCx<'_>,
+) -> Result<(), TaskError> {
+    let value = encode(record)?;
+    let mut headers = extra;
+    headers.push(names::SCHEMA, T::SCHEMA);
+    headers.push(names::OPERATION, operation.to_owned());
+    cx.emit(OutRecord {
+        topic,
+        partition: Some(partition),
+        timestamp: Some(cx.now().wall),
+        key: Some(operation.as_bytes()),
+        value: Some(&value),
+        headers: Some(&headers),
+    })
+}

@@ -1,0 +1,440 @@
+//! The task that keeps the operations of one partition: decodes, finds the record, lets the pure step decide, writes what it says.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Fault, codes};
+use crate::ids::{OperationId, Partition, TopicName, partition_of};
+use crate::intents::{Approval, Command, Intake, Return, headers};
+use crate::kafka::Wake;
+use crate::outbox::{OperationRecord, Output, Rule, unknown_operation};
+use crate::record::{InRecord, OutRecord};
+use crate::serdes::internal::{Wire, decode};
+use crate::state::Stored;
+use crate::task::{Close, Task, TaskError, TaskSeed, TxCx, Urgency};
+use crate::time::{MonoTime, Now, WallTime};
+
+use super::config::Sinks;
+use super::desk::Desk;
+use super::fetch::{FetchEnd, InputFetcher};
+use super::fetches::Fetches;
+use super::purse::Purse;
+use super::shelf::{self, STORE};
+use super::step::{Event, Fetched, Signal, advance};
+
+/// How long a signal for an unknown operation is held at most: as long as the commands topic keeps it.
+const LONGEST_HOLD: std::time::Duration = std::time::Duration::from_secs(7 * 86_400);
+/// How many timers one wake works off.
+const TIMERS_AT_ONCE: usize = 500;
+
+/// The operations of one partition.
+pub(super) struct OperationTask {
+    desk: Arc<Desk>,
+    sinks: Arc<Sinks>,
+    partition: Partition,
+    fetches: Fetches,
+    earliest: Option<WallTime>,
+    seen: Now,
+    dirty: bool,
+}
+
+/// What a record of a source says.
+enum Message {
+    Intake(Box<Intake>),
+    Approval(Approval),
+    Command(Command),
+    Return(Return),
+}
+
+impl Message {
+    fn read(record: &InRecord, sinks: &Sinks) -> Result<Self, Error> {
+        let bytes = record.value.as_deref().unwrap_or_default();
+        let topic = &record.tp.topic;
+        let schema = record.headers.text(headers::SCHEMA);
+        if *topic == sinks.commands {
+            return Ok(Message::Command(decode(bytes)?));
+        }
+        if *topic == sinks.plans {
+            return Ok(Message::Return(decode(bytes)?));
+        }
+        match schema {
+            Some(s) if s == Intake::SCHEMA => Ok(Message::Intake(Box::new(decode(bytes)?))),
+            Some(s) if s == Approval::SCHEMA => Ok(Message::Approval(decode(bytes)?)),
+            _ => Err(Error::new(codes::UNDECODABLE, Fault::Data, "reading an intake: its rb_schema header names no known record")),
+        }
+    }
+
+    fn operation(&self) -> &OperationId {
+        match self {
+            Message::Intake(i) => &i.request.operation_id,
+            Message::Approval(a) => &a.operation_id,
+            Message::Command(c) => &c.operation_id,
+            Message::Return(r) => &r.operation_id,
+        }
+    }
+}
+
+impl OperationTask {
+    pub(super) fn new(seed: TaskSeed, desk: Arc<Desk>, sinks: Arc<Sinks>, fetcher: Option<Arc<dyn InputFetcher>>) -> Self {
+        let wake: Wake = seed.wake;
+        let seen = seed.clock.now();
+        Self { desk, sinks, partition: seed.id.partition, fetches: Fetches::new(fetcher, wake), earliest: None, seen, dirty: false }
+    }
+
+    // ---- one record ----
+
+    fn intake(&mut self, intake: Intake, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let request = &intake.request;
+        let key = shelf::record_key(&request.operation_id, &request.tenant, &intake.step);
+        let record = shelf::load(cx, &key)?;
+        let held = if record.is_none() { self.held_for(&intake, cx)? } else { Vec::new() };
+        let signals = held.iter().map(|(_, s)| s.clone()).collect();
+        if self.advance(&key, record, Event::Intake(Box::new(intake), signals), cx)? {
+            for (key, _) in &held {
+                shelf::delete(cx, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn held_for(&self, intake: &Intake, cx: &mut TxCx<'_>) -> Result<Vec<(Vec<u8>, Signal)>, TaskError> {
+        let (op, tenant) = (&intake.request.operation_id, &intake.request.tenant);
+        let mut found = Vec::new();
+        for entry in cx.prefix(STORE, &shelf::held_prefix(op))? {
+            let (key, stored) = entry?;
+            let signal = held_signal(&stored)?;
+            let ours = match &signal {
+                Signal::Command(c) => {
+                    let step = c.step.as_ref().is_none_or(|s| *s == intake.step);
+                    c.operation_id == *op && step && (c.tenant.is_empty() || c.tenant == *tenant)
+                }
+                Signal::Approval(a) => a.operation_id == *op && a.tenant == *tenant,
+            };
+            if ours {
+                found.push((key.to_vec(), signal));
+            }
+        }
+        Ok(found)
+    }
+
+    fn approval(&mut self, approval: Approval, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let mut found = shelf::records_of(cx, &approval.operation_id)?;
+        found.retain(|(_, r)| r.request.tenant == approval.tenant);
+        if found.is_empty() {
+            let (id, until) = (approval.approval_id.to_string(), approval.expires_at);
+            let id = format!("{id}/{:?}", approval.decision);
+            return self.hold(&approval.operation_id.clone(), &id, until, &approval, cx);
+        }
+        for (key, record) in found {
+            self.advance(&key, Some(record), Event::Approval(approval.clone()), cx)?;
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let step = command.step.as_ref().map(|s| self.desk.root_step(s).clone());
+        let mut found = shelf::records_of(cx, &command.operation_id.root())?;
+        found.retain(|(_, r)| command.tenant.is_empty() || r.request.tenant == command.tenant);
+        found.retain(|(_, r)| step.as_ref().is_none_or(|s| r.step == *s));
+        match found.len() {
+            0 => self.hold(&command.operation_id.clone(), command.command_id.as_str(), command.not_after, &command, cx),
+            1 => {
+                for (key, record) in found {
+                    self.advance(&key, Some(record), Event::Command(command.clone()), cx)?;
+                }
+                Ok(())
+            }
+            _ => {
+                let mut answer =
+                    unknown_operation(&command.operation_id, &command.tenant, command.command_id.as_str(), cx.now().wall);
+                if let Output::Result(r) = &mut answer {
+                    r.code = Some(codes::COMMAND_REFUSED.to_string());
+                    r.detail = Some("several operations have this ID: name tenant and step".into());
+                }
+                self.write(answer, &[], cx)
+            }
+        }
+    }
+
+    fn returned(&mut self, back: Return, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let key = shelf::record_key(&back.operation_id.root(), &back.tenant, self.desk.root_step(&back.step));
+        match shelf::load(cx, &key)? {
+            Some(record) => self.advance(&key, Some(record), Event::Return(back), cx).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Holds a signal for an operation that nobody knows yet. One that may wait no longer is answered at once.
+    fn hold<T: Wire>(
+        &mut self,
+        op: &OperationId,
+        id: &str,
+        until: WallTime,
+        signal: &T,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
+        let now = cx.now().wall;
+        let until = until.min(now.plus(LONGEST_HOLD));
+        let key = shelf::held_key(&op.root(), id);
+        let bytes = crate::serdes::internal::encode(signal)?;
+        let mut stored = Stored { timestamp: Some(until), ..Stored::bytes(bytes) };
+        stored.headers.push(headers::SCHEMA, T::SCHEMA);
+        if until <= now {
+            return self.unheld(&stored, cx);
+        }
+        cx.put(STORE, &key, Some(stored))?;
+        self.timer(until, &key, cx)
+    }
+
+    /// A held signal whose operation never came: an answer, never silence.
+    fn unheld(&mut self, stored: &Stored, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let now = cx.now().wall;
+        let answer = match held_signal(stored)? {
+            Signal::Command(c) => unknown_operation(&c.operation_id, &c.tenant, c.command_id.as_str(), now),
+            Signal::Approval(a) => unknown_operation(&a.operation_id, &a.tenant, a.approval_id.as_str(), now),
+        };
+        self.write(answer, &[], cx)
+    }
+
+    // ---- the pure step and its writes ----
+
+    /// Folds an event; answers whether there is a record now.
+    fn advance(
+        &mut self,
+        key: &[u8],
+        mut record: Option<OperationRecord>,
+        event: Event,
+        cx: &mut TxCx<'_>,
+    ) -> Result<bool, TaskError> {
+        let before = record.clone();
+        if let (Event::Due, Some(r)) = (&event, &mut record) {
+            r.due_entry = None;
+        }
+        let bounded = self.budgeted(record.as_ref(), &event);
+        let tenant = match (&record, &event) {
+            (Some(r), _) => Some(r.request.tenant.clone()),
+            (None, Event::Intake(i, _)) => Some(i.request.tenant.clone()),
+            _ => None,
+        };
+        let mut purse = match &tenant {
+            Some(t) if bounded => shelf::load_purse(cx, t)?,
+            _ => Purse::default(),
+        };
+        let had = purse.clone();
+        let advanced = advance(record, event, &self.desk, &mut purse, cx.now().wall);
+        if let (Some(t), true) = (&tenant, bounded && purse != had) {
+            shelf::save_purse(cx, t, &purse)?;
+        }
+        let lives = advanced.record.is_some();
+        self.save(key, before, advanced.record, cx)?;
+        for output in advanced.out {
+            self.write(output, key, cx)?;
+        }
+        Ok(lives)
+    }
+
+    fn budgeted(&self, record: Option<&OperationRecord>, event: &Event) -> bool {
+        let step = match (record, event) {
+            (Some(r), _) => &r.step,
+            (None, Event::Intake(i, _)) => &i.step,
+            _ => return false,
+        };
+        self.desk.bench(step).is_some_and(|b| !b.pipeline.admit.budgets.is_empty())
+    }
+
+    /// Stores a record and keeps its timer: an entry that comes too early is moved when it fires, so most changes touch none.
+    fn save(
+        &mut self,
+        key: &[u8],
+        before: Option<OperationRecord>,
+        after: Option<OperationRecord>,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
+        let Some(mut record) = after else {
+            if let Some(before) = before {
+                if let Some(at) = before.due_entry {
+                    shelf::delete(cx, &shelf::timer_key(at, key))?;
+                }
+                shelf::delete(cx, key)?;
+            }
+            return Ok(());
+        };
+        if let Some(due) = record.due(&self.desk.settings)
+            && record.due_entry.is_none_or(|at| due < at)
+        {
+            if let Some(at) = record.due_entry {
+                shelf::delete(cx, &shelf::timer_key(at, key))?;
+            }
+            record.due_entry = Some(due);
+            self.timer(due, key, cx)?;
+        }
+        if before.as_ref() != Some(&record) {
+            shelf::write(cx, key, &record)?;
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self, at: WallTime, target: &[u8], cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        self.earliest = Some(self.earliest.map_or(at, |e| e.min(at)));
+        cx.put(STORE, &shelf::timer_key(at, target), Some(Stored::default()))
+    }
+
+    fn write(&mut self, output: Output, key: &[u8], cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        match output {
+            Output::Result(r) => self.sinks.result(&r, cx),
+            Output::Intent(intent, partition) => self.sinks.intent(&intent, partition, cx),
+            Output::Control(control, partition) => self.sinks.control(&control, partition, cx),
+            Output::DeadLetter(letter) => self.sinks.dead_letter(&letter, cx),
+            Output::Fetch(input, max) => {
+                cx.put(STORE, &shelf::fetch_key(key), Some(Stored::default()))?;
+                self.fetches.want(key.to_vec(), *input, max);
+                Ok(())
+            }
+        }
+    }
+
+    // ---- time and fetches ----
+
+    fn fire(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let bound = shelf::timer_bound(WallTime(cx.now().wall.0.saturating_add(1)));
+        let due: Vec<_> = cx.range(STORE, Some(shelf::TIMERS), Some(&bound))?.take(TIMERS_AT_ONCE).collect::<Result<_, _>>()?;
+        for (entry, _) in due {
+            shelf::delete(cx, &entry)?;
+            let Some((at, target)) = shelf::timer_of(&entry) else { continue };
+            if target.starts_with(b"h/") {
+                self.fire_held(target, cx)?;
+            } else if let Some(record) = shelf::load(cx, target)?
+                && record.due_entry == Some(at)
+            {
+                self.advance(target, Some(record), Event::Due, cx)?;
+            }
+        }
+        self.find_earliest(cx)
+    }
+
+    fn fire_held(&mut self, target: &[u8], cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let Some(stored) = cx.get(STORE, target)? else { return Ok(()) };
+        match stored.timestamp {
+            Some(until) if until > cx.now().wall => self.timer(until, target, cx),
+            _ => {
+                shelf::delete(cx, target)?;
+                self.unheld(&stored, cx)
+            }
+        }
+    }
+
+    fn find_earliest(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let first = cx.prefix(STORE, shelf::TIMERS)?.next().transpose()?;
+        self.earliest = first.and_then(|(key, _)| shelf::timer_of(&key).map(|(at, _)| at));
+        Ok(())
+    }
+
+    fn fold_fetches(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        for (key, end) in self.fetches.ended(cx.now().wall) {
+            let what = match end {
+                FetchEnd::Text(text) => Fetched::Text(text),
+                FetchEnd::Unusable(words) => Fetched::Unusable(words),
+                FetchEnd::Later => continue,
+            };
+            shelf::delete(cx, &shelf::fetch_key(&key))?;
+            if let Some(record) = shelf::load(cx, &key)? {
+                self.advance(&key, Some(record), Event::Fetched(what), cx)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn held_signal(stored: &Stored) -> Result<Signal, Error> {
+    match stored.headers.text(headers::SCHEMA) {
+        Some(s) if s == Approval::SCHEMA => Ok(Signal::Approval(decode(&stored.value)?)),
+        _ => Ok(Signal::Command(decode(&stored.value)?)),
+    }
+}
+
+impl Task for OperationTask {
+    fn restored(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        self.seen = cx.now();
+        let noted: Vec<_> = cx.prefix(STORE, shelf::FETCHES)?.collect::<Result<_, _>>()?;
+        for (entry, _) in noted {
+            let key = &entry[shelf::FETCHES.len()..];
+            if let Some(record) = shelf::load(cx, key)? {
+                let max = self.desk.bench(&record.step).map_or(0, |b| b.pipeline.admit.max_input);
+                self.fetches.restored(key.to_vec(), record.request.input, max);
+            }
+        }
+        self.find_earliest(cx)
+    }
+
+    fn process(&mut self, record: InRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        self.seen = cx.now();
+        self.dirty = true;
+        let message = match Message::read(&record, &self.sinks) {
+            Ok(message) => message,
+            Err(e) => return self.sinks.undecodable(&record, &e.to_string(), cx),
+        };
+        let place = partition_of(message.operation().root().as_str().as_bytes(), self.desk.settings.partitions);
+        if place != self.partition && self.desk.settings.on(Rule::OnePlace) {
+            return pass_on(&record, place, cx);
+        }
+        match message {
+            Message::Intake(intake) => self.intake(*intake, cx),
+            Message::Approval(approval) => self.approval(approval, cx),
+            Message::Command(command) => self.command(command, cx),
+            Message::Return(back) => self.returned(back, cx),
+        }
+    }
+
+    fn wake(&mut self, now: Now, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        self.seen = now;
+        self.dirty = true;
+        self.fold_fetches(cx)?;
+        if self.earliest.is_some_and(|at| at <= now.wall) { self.fire(cx) } else { Ok(()) }
+    }
+
+    fn wants_wake(&self, now: Now) -> bool {
+        self.earliest.is_some_and(|at| at <= now.wall) || self.fetches.any_ended(now.wall)
+    }
+
+    fn urgency(&self) -> Urgency {
+        if self.dirty { Urgency::WhenDrained } else { Urgency::None }
+    }
+
+    fn before_commit(&mut self, _cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        Ok(())
+    }
+
+    fn committed(&mut self, at: Now) {
+        self.seen = at;
+        self.dirty = false;
+        self.fetches.committed();
+    }
+
+    fn aborted(&mut self) {
+        self.dirty = false;
+        self.earliest = None;
+        self.fetches.aborted();
+    }
+
+    fn next_due(&self) -> Option<MonoTime> {
+        let due = match (self.earliest, self.fetches.next_due()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        due.map(|at| self.seen.mono.plus(at.since(self.seen.wall)))
+    }
+
+    fn close(&mut self, _how: Close) {}
+}
+
+/// A record that belongs to another partition's operation goes there, as it came (rule 2).
+fn pass_on(record: &InRecord, place: Partition, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    let topic: &TopicName = &record.tp.topic;
+    cx.emit(OutRecord {
+        topic,
+        partition: Some(place),
+        timestamp: record.timestamp,
+        key: record.key.as_deref(),
+        value: record.value.as_deref(),
+        headers: Some(&record.headers).filter(|h| !h.is_empty()),
+    })
+}

@@ -1,0 +1,318 @@
+//! One step of one operation record: what is written goes to `out`, what changes stays in `record`. Pure.
+
+use crate::error::{Code, codes};
+use crate::ids::{CommandId, OperationId, Partition, StepName, partition_of};
+use crate::intents::{
+    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intent, IntentKind, ResultKind, ResultRecord,
+    Status, WorkRequest,
+};
+use crate::time::WallTime;
+
+use super::ports::Rendered;
+use super::record::{Answered, Derived, OperationRecord, Role, Stage};
+use super::rules::{Rule, Settings};
+
+/// What a step writes, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// To the results topic.
+    Result(Box<ResultRecord>),
+    /// To this outbox partition.
+    Intent(Box<Intent>, Partition),
+    /// To this control partition.
+    Control(Box<Control>, Partition),
+    /// To the dead letters.
+    DeadLetter(Box<DeadLetter>),
+    /// To be fetched after the commit: this input, at most so many bytes.
+    Fetch(Box<Input>, usize),
+}
+
+/// A request that came to nothing, with the reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetter {
+    /// The request.
+    pub request: WorkRequest,
+    /// Why.
+    pub code: Code,
+    /// In words, without payload.
+    pub reason: String,
+    /// Where it came from.
+    pub origin: String,
+}
+
+/// A reason: code and words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Why {
+    /// The code.
+    pub code: Code,
+    /// In words, without payload.
+    pub words: String,
+}
+
+impl Why {
+    /// Joins the two.
+    pub fn new(code: Code, words: impl Into<String>) -> Self {
+        Self { code, words: words.into() }
+    }
+}
+
+/// Which call an intent is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallRef {
+    /// What for.
+    pub role: Role,
+    /// The step that makes it.
+    pub step: StepName,
+    /// The contract.
+    pub contract: crate::ids::ContractName,
+    /// The call.
+    pub call: crate::ids::CallName,
+    /// The ordering key.
+    pub ordering_key: crate::ids::OrderingKey,
+    /// The typed parameters as JSON.
+    pub parameters: String,
+}
+
+/// One step at work on one record.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The record as it will be stored.
+    pub record: OperationRecord,
+    /// What is written.
+    pub out: Vec<Output>,
+    /// Wall time of the step.
+    pub now: WallTime,
+    /// Settings.
+    pub settings: &'a Settings,
+}
+
+impl<'a> Turn<'a> {
+    /// Begins a step.
+    pub fn new(record: OperationRecord, now: WallTime, settings: &'a Settings) -> Self {
+        Self { record, out: Vec::new(), now, settings }
+    }
+
+    /// Whether nothing but answers may follow.
+    pub fn ended(&self) -> bool {
+        self.record.stage == Stage::Ended
+    }
+
+    /// Writes a new state: version + 1.
+    pub fn state(&mut self, status: Status, ack_level: AckLevel, why: Option<Why>) {
+        let r = &mut self.record;
+        r.version += 1;
+        r.status = status;
+        r.ack_level = ack_level;
+        r.code = why.as_ref().map(|w| w.code.to_string());
+        r.detail = why.map(|w| w.words);
+        r.changed_at = self.now;
+        let mut result = self.result(ResultKind::State, None);
+        result.flags.clear();
+        self.out.push(Output::Result(Box::new(result)));
+    }
+
+    /// Ends the operation here: the last state of a clean operation. A model call that is still out is cancelled (rule 10).
+    pub fn end(&mut self, status: Status, why: Why) {
+        let ack = self.record.ack_level;
+        self.state(status, ack, Some(why));
+        self.record.stage = Stage::Ended;
+        self.shed();
+        let open = self.record.derived.iter().find(|d| d.role == Role::Plan && d.end.is_none()).cloned();
+        if let Some(plan) = open {
+            let command = Command {
+                command_id: CommandId::from(format!("{}/end", self.record.request.operation_id)),
+                kind: CommandKind::Cancel,
+                tenant: self.record.request.tenant.clone(),
+                operation_id: plan.operation_id.clone(),
+                step: Some(plan.step.clone()),
+                seen: None,
+                by: "readback".into(),
+                second: None,
+                reason: format!("its operation ended as {}", status.word()),
+                evidence: None,
+                resolution: None,
+                approval: None,
+                issued_at: self.now,
+                not_after: self.hold_until(),
+            };
+            self.forward(&plan, command);
+        }
+    }
+
+    /// Drops what only the way to the intent needs; the identity hash stays.
+    pub fn shed(&mut self) {
+        self.record.request.input.inline = None;
+        self.record.approvals.clear();
+        self.record.waiting_until = None;
+    }
+
+    /// How long a forwarded command may wait for its intent: deadline + audit + 2ε.
+    pub fn hold_until(&self) -> WallTime {
+        self.record.request.deadline.plus(self.record.remember()).plus(self.settings.clock_error * 2)
+    }
+
+    /// Answers a duplicate or a query with the current status; never a state of its own.
+    pub fn answer(&mut self, to: &str, why: Option<Why>) {
+        let mut result = self.result(ResultKind::Answer, Some(to.to_owned()));
+        if let Some(why) = why {
+            result.code = Some(why.code.to_string());
+            result.detail = Some(why.words);
+        }
+        self.out.push(Output::Result(Box::new(result)));
+    }
+
+    /// Answers a command, and keeps the answer for a repeat (rule 11).
+    pub fn answer_command(&mut self, id: &CommandId, why: Option<Why>) {
+        let r = &self.record;
+        let answer = Answered {
+            id: id.clone(),
+            status: r.status,
+            ack_level: r.ack_level,
+            version: r.version,
+            code: why.as_ref().map(|w| w.code.to_string()).or_else(|| r.code.clone()),
+            detail: why.as_ref().map(|w| w.words.clone()).or_else(|| r.detail.clone()),
+        };
+        self.record.remember_answer(answer);
+        self.answer(id.as_str(), why);
+    }
+
+    /// Gives a repeat the answer that the first one got; `false` where there was none.
+    pub fn answer_repeat(&mut self, id: &CommandId) -> bool {
+        let Some(a) = self.record.answered.iter().find(|a| a.id == *id).cloned() else { return false };
+        let mut result = self.result(ResultKind::Answer, Some(id.to_string()));
+        (result.status, result.ack_level, result.version) = (a.status, a.ack_level, Some(a.version));
+        (result.code, result.detail) = (a.code, a.detail);
+        self.out.push(Output::Result(Box::new(result)));
+        true
+    }
+
+    /// Sends a command on to the owner of a derived operation's ledger record.
+    pub fn forward(&mut self, to: &Derived, command: Command) {
+        let control = Control {
+            kind: ControlKind::Command,
+            tenant: self.record.request.tenant.clone(),
+            operation_id: to.operation_id.clone(),
+            step: to.step.clone(),
+            deadline: self.record.request.deadline,
+            command: Some(command),
+            hearsay: None,
+        };
+        self.out.push(Output::Control(Box::new(control), to.partition));
+    }
+
+    /// Writes an intent and remembers where it went. The effect's intent is the hand-over: it carries this record's version
+    /// and the approval it spends, and from here on the ledger's owner speaks for the operation.
+    pub fn intend(&mut self, call: CallRef, rendered: Rendered, approval: Option<ApprovalUse>) {
+        let partition = partition_of(call.ordering_key.as_str().as_bytes(), self.settings.partitions);
+        let r = &mut self.record;
+        let effect = call.role == Role::Effect;
+        let operation_id = if effect { r.request.operation_id.clone() } else { r.request.operation_id.plan() };
+        let intent = Intent {
+            tenant: r.request.tenant.clone(),
+            operation_id: operation_id.clone(),
+            step: call.step.clone(),
+            identity_hash: r.identity_hash.clone(),
+            version: if effect && self.settings.on(Rule::OneCounter) { r.version } else { 0 },
+            kind: if effect { IntentKind::Effect } else { IntentKind::Proposal },
+            contract: call.contract,
+            contract_version: rendered.contract_version,
+            call: call.call,
+            ordering_key: call.ordering_key,
+            wire_key: rendered.wire_key,
+            request: rendered.request,
+            parameters: call.parameters,
+            deadline: r.request.deadline,
+            created_at: self.now,
+            requester: r.request.requester.clone(),
+            action: r.request.action.clone(),
+            resource: r.request.resource.clone(),
+            resource_version: r.request.resource_version.clone(),
+            required_permissions: r.request.required_permissions.clone(),
+            plan_hash: if effect { r.plan_hash.clone() } else { None },
+            approval: approval.clone(),
+            cost: if effect { Cost::default() } else { r.request.cost_estimate },
+            traceparent: r.request.traceparent.clone(),
+        };
+        let derived =
+            Derived { role: call.role, operation_id, step: call.step, partition, end: None, closed_at: None, gone: false };
+        r.derived.push(derived);
+        if effect {
+            r.spent = approval;
+            r.stage = Stage::HandedOver;
+            self.shed();
+        }
+        self.out.push(Output::Intent(Box::new(intent), partition));
+    }
+
+    fn result(&self, kind: ResultKind, answers: Option<String>) -> ResultRecord {
+        let r = &self.record;
+        ResultRecord {
+            kind,
+            tenant: r.request.tenant.clone(),
+            operation_id: r.request.operation_id.clone(),
+            step: Some(r.step.clone()),
+            resource: Some(r.request.resource.clone()),
+            status: r.status,
+            ack_level: r.ack_level,
+            version: Some(r.version),
+            identity_hash: Some(r.identity_hash.clone()),
+            code: r.code.clone(),
+            detail: r.detail.clone(),
+            flags: Vec::new(),
+            attempts: 0,
+            evidence: None,
+            reference: None,
+            plan_hash: r.plan_hash.clone(),
+            answers,
+            at: self.now,
+        }
+    }
+}
+
+/// The answer to a message that is no operation: `invalid`, `conflict`, `throttled`, `stale`. No record, no version (rule 4).
+pub fn message(request: &WorkRequest, step: &StepName, status: Status, why: &Why, now: WallTime) -> Output {
+    Output::Result(Box::new(ResultRecord {
+        kind: ResultKind::Message,
+        tenant: request.tenant.clone(),
+        operation_id: request.operation_id.clone(),
+        step: Some(step.clone()),
+        resource: Some(request.resource.clone()),
+        status,
+        ack_level: AckLevel::Received,
+        version: None,
+        identity_hash: Some(request.identity()),
+        code: Some(why.code.to_string()),
+        detail: Some(why.words.clone()),
+        flags: Vec::new(),
+        attempts: 0,
+        evidence: None,
+        reference: None,
+        plan_hash: None,
+        answers: Some(request.message_id.to_string()),
+        at: now,
+    }))
+}
+
+/// The answer to a command or approval for an operation that nobody knows: `unknown_operation` is an answer, never silence.
+pub fn unknown_operation(operation: &OperationId, tenant: &crate::ids::Tenant, to: &str, now: WallTime) -> Output {
+    Output::Result(Box::new(ResultRecord {
+        kind: ResultKind::Message,
+        tenant: tenant.clone(),
+        operation_id: operation.clone(),
+        step: None,
+        resource: None,
+        status: Status::Invalid,
+        ack_level: AckLevel::Received,
+        version: None,
+        identity_hash: None,
+        code: Some(codes::UNKNOWN_OPERATION.to_string()),
+        detail: Some("nobody knows this operation".into()),
+        flags: Vec::new(),
+        attempts: 0,
+        evidence: None,
+        reference: None,
+        plan_hash: None,
+        answers: Some(to.to_owned()),
+        at: now,
+    }))
+}
