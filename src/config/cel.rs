@@ -23,7 +23,20 @@ const MAX_STEPS: u64 = 4_000_000;
 
 /// Names that are types of the language and no variables.
 const TYPE_NAMES: &[&str] = &[
-    "bool", "bytes", "double", "duration", "dyn", "int", "list", "map", "null_type", "optional", "string", "timestamp", "type", "uint",
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "dyn",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
 ];
 
 /// A compiled expression over named variables. Cheap to clone.
@@ -242,10 +255,7 @@ mod tests {
         assert_eq!(eval("body.next == null", &body), Ok(json!(true)));
         assert_eq!(eval("body.items.filter(o, o.k == 'b')", &body), Ok(json!([{"k": "b"}])));
         assert_eq!(eval("has(body.gone)", &body), Ok(json!(false)));
-        assert_eq!(
-            eval("timestamp('2026-11-20T10:00:00Z') + duration('2h')", &body),
-            Ok(json!("2026-11-20T12:00:00+00:00"))
-        );
+        assert_eq!(eval("timestamp('2026-11-20T10:00:00Z') + duration('2h')", &body), Ok(json!("2026-11-20T12:00:00+00:00")));
         assert!(CelExpr::compile("body.n", &["body"]).expect("compiles").eval_bool(&[("body", &body)]).is_err());
     }
 

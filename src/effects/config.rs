@@ -159,10 +159,8 @@ fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 pub fn subtopology(config: EffectsConfig, id: u32) -> SubtopologyPlan {
     let config = Arc::new(config);
     let source = |topic| SourceSpec { topic, reading: Reading::Split, start: StartAt::Refuse };
-    let changelog = ChangelogSpec {
-        topic: names::ledger_changelog(&config.application),
-        config: settings(&[("cleanup.policy", "compact")]),
-    };
+    let changelog =
+        ChangelogSpec { topic: names::ledger_changelog(&config.application), config: settings(&[("cleanup.policy", "compact")]) };
     SubtopologyPlan {
         id,
         sources: vec![source(config.outbox()), source(config.control())],

@@ -110,8 +110,8 @@ fn forget(r: &LedgerRecord, rules: &Rules, now: WallTime) -> Action {
 /// What a readback or an answer has proven already.
 fn proven(r: &LedgerRecord, rules: &Rules) -> Option<Action> {
     let applied = r.any(AttemptState::Applied);
-    let answer_suffices = rules.confirm == Confirm::Answer
-        && (rules.completion == Completion::Sync || !rules.hold(Rule::AcceptedIsNotDone));
+    let answer_suffices =
+        rules.confirm == Confirm::Answer && (rules.completion == Completion::Sync || !rules.hold(Rule::AcceptedIsNotDone));
     let (ack, twice) = match r.seen {
         Seen::OtherContent if r.phase == Phase::Parked => return None,
         Seen::OtherContent => return Some(Action::Park(codes::EFFECT_CONFLICT, "the target shows other content under our key")),

@@ -272,7 +272,10 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
         return late(r, positive && !confirmed);
     }
     if !positive && r.phase != Phase::Parked {
-        let next = now.plus(backoff(usize::try_from(r.reads).unwrap_or(0), rules.lag.unwrap_or_default().max(Duration::from_millis(100)) / 4));
+        let next = now.plus(backoff(
+            usize::try_from(r.reads).unwrap_or(0),
+            rules.lag.unwrap_or_default().max(Duration::from_millis(100)) / 4,
+        ));
         // A read right at settle ends the wait as early as the rules allow.
         r.read_at = Some(match rules.settle_at(r) {
             Some(settle) if settle > now => next.min(settle),

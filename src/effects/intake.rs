@@ -158,7 +158,13 @@ impl EffectTask {
     }
 
     /// Answers a command.
-    pub(super) fn answer(&mut self, r: &LedgerRecord, command: &Command, reply: &Reply, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    pub(super) fn answer(
+        &mut self,
+        r: &LedgerRecord,
+        command: &Command,
+        reply: &Reply,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
         let mut answer = results::of(r, ResultKind::Answer, cx.now().wall);
         answer.answers = Some(command.command_id.to_string());
         answer.code = reply.code.map(|c| c.to_string()).or(answer.code);

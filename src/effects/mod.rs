@@ -24,9 +24,7 @@ pub use decide::{Action, Denial, End, Facts, Stamp, apply, cover_all, decide, jo
 pub use fold::{Event, Outcome, Reply, Verdict, fold};
 pub use rules::{Assumptions, Rule, Rules};
 pub use shared::Shared;
-pub use status::{
-    Answered, Attempt, AttemptState, LedgerBody, LedgerRecord, Phase, Read, Seen, Warrant, WarrantKind,
-};
+pub use status::{Answered, Attempt, AttemptState, LedgerBody, LedgerRecord, Phase, Read, Seen, Warrant, WarrantKind};
 pub use task::EffectTask;
 
 /// A named point at which a test may kill the process.

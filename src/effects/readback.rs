@@ -66,15 +66,7 @@ impl Reading {
             Wire::NotSent(NotSent::Burned) => return,
             _ => AnswerClass::Unknown,
         };
-        let outcome = Outcome {
-            attempt: 0,
-            token: "".into(),
-            class,
-            status: None,
-            digest: None,
-            reference: None,
-            retry_at: None,
-        };
+        let outcome = Outcome { attempt: 0, token: "".into(), class, status: None, digest: None, reference: None, retry_at: None };
         self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, &outcome);
     }
 

@@ -219,7 +219,10 @@ impl Rules {
             return open;
         }
         let loose = |a: &&Attempt| {
-            matches!(a.state, AttemptState::Maybe | AttemptState::InProgress | AttemptState::SettledAbsent | AttemptState::Journaled)
+            matches!(
+                a.state,
+                AttemptState::Maybe | AttemptState::InProgress | AttemptState::SettledAbsent | AttemptState::Journaled
+            )
         };
         let left: Vec<_> = r.attempts.iter().filter(loose).collect();
         let arrived = self.no_intermediaries && left.len() == 1 && r.seen == super::status::Seen::Present;

@@ -153,7 +153,10 @@ impl Shared {
     pub fn drifts(&self, target: &str, drift: bool) {
         if let Some(g) = self.lock(&self.gates).get_mut(target) {
             if drift && !g.drift {
-                tracing::warn!(target_api = target, "the target's clock and ours disagree by more than is declared: absence and keys are not believed");
+                tracing::warn!(
+                    target_api = target,
+                    "the target's clock and ours disagree by more than is declared: absence and keys are not believed"
+                );
             }
             g.drift = drift;
         }

@@ -8,9 +8,7 @@ use crate::ids::{
     CallName, CommandId, ContractName, DispatchToken, IdentityHash, OperationId, OperationKey, OrderingKey, PlanHash, Resource,
     StepName, Tenant, WireKey,
 };
-use crate::intents::{
-    AckLevel, AnswerClass, ApprovalUse, Command, Cost, Flag, Intent, IntentKind, RenderedRequest, Status,
-};
+use crate::intents::{AckLevel, AnswerClass, ApprovalUse, Command, Cost, Flag, Intent, IntentKind, RenderedRequest, Status};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 

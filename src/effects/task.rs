@@ -222,7 +222,11 @@ impl EffectTask {
 
 impl Task for EffectTask {
     fn appetite(&self, tp: &Tp) -> Appetite {
-        if tp.topic == self.config.outbox() && self.index.len() >= self.config.max_open { Appetite::Full } else { Appetite::Take(usize::MAX) }
+        if tp.topic == self.config.outbox() && self.index.len() >= self.config.max_open {
+            Appetite::Full
+        } else {
+            Appetite::Take(usize::MAX)
+        }
     }
 
     fn restored(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {

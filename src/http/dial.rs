@@ -72,7 +72,11 @@ impl Origin {
 }
 
 /// The addresses that `to` may be called at; `Forbidden` where the host is not declared, or only private addresses are left.
-pub(super) async fn addresses(origin: &Origin, to: &Destination, resolver: &dyn Resolver) -> std::result::Result<Vec<SocketAddr>, NotSent> {
+pub(super) async fn addresses(
+    origin: &Origin,
+    to: &Destination,
+    resolver: &dyn Resolver,
+) -> std::result::Result<Vec<SocketAddr>, NotSent> {
     if !to.hosts.iter().any(|h| h.eq_ignore_ascii_case(&origin.host)) {
         return Err(NotSent::Forbidden);
     }
@@ -133,7 +137,8 @@ pub(super) fn tls_config(extra_ca: Option<&Path>) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = extra_ca {
-        let doing = || Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading certificates from {}", path.display()));
+        let doing =
+            || Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading certificates from {}", path.display()));
         for certificate in CertificateDer::pem_file_iter(path).map_err(|e| doing().because(e))? {
             let certificate = certificate.map_err(|e| doing().because(e))?;
             roots.add(certificate).map_err(|e| doing().because(e))?;

@@ -37,13 +37,7 @@ impl<K, V> Clone for StoreRef<K, V> {
 
 impl<K, V> StoreRef<K, V> {
     /// Names a store; `place` is filled in when the topology is planned.
-    pub fn new(
-        name: StoreName,
-        changelog: TopicName,
-        key: SerdeRef<K>,
-        value: SerdeRef<V>,
-        place: Arc<OnceLock<StoreId>>,
-    ) -> Self {
+    pub fn new(name: StoreName, changelog: TopicName, key: SerdeRef<K>, value: SerdeRef<V>, place: Arc<OnceLock<StoreId>>) -> Self {
         Self { name, changelog, key, value, place }
     }
     /// Its name.

@@ -3,5 +3,6 @@
 pub mod checkers;
 pub mod conformance;
 pub mod faults;
+pub mod proxy;
 pub mod shop;
 pub mod target;

@@ -64,8 +64,11 @@ impl Topology {
             if counts.iter().any(|(_, n)| *n != counts[0].1) {
                 let each: Vec<_> = counts.iter().map(|(t, n)| format!("{t} has {n}")).collect();
                 let name = &self.node(step).name;
-                d.general(codes::TOPIC_MISMATCH, format!("`{name}` joins topics of different partition counts: {}", each.join(", ")))
-                    .note("equal keys must lie in equal partitions: repartition one side under a name, with the other's count");
+                d.general(
+                    codes::TOPIC_MISMATCH,
+                    format!("`{name}` joins topics of different partition counts: {}", each.join(", ")),
+                )
+                .note("equal keys must lie in equal partitions: repartition one side under a name, with the other's count");
             }
         }
     }

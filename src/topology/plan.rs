@@ -55,8 +55,7 @@ impl Topology {
         let sources = sources.collect();
         let factories = Arc::new(factories);
         let build = move |seed: TaskSeed| -> crate::error::Result<Box<dyn crate::task::Task>> {
-            let environment =
-                Environment { task: seed.id, avro: environments.avro.clone(), bad: environments.bad.clone() };
+            let environment = Environment { task: seed.id, avro: environments.avro.clone(), bad: environments.bad.clone() };
             Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone())))
         };
         SubtopologyPlan { id: part.id, sources, stores, build: Arc::new(build) }

@@ -42,12 +42,8 @@ impl StreamTask {
     }
 
     fn make_nodes(&mut self) {
-        let mut parts = Parts {
-            environment: &self.environment,
-            layout: &self.layout,
-            shared: Default::default(),
-            punctuators: Vec::new(),
-        };
+        let mut parts =
+            Parts { environment: &self.environment, layout: &self.layout, shared: Default::default(), punctuators: Vec::new() };
         self.ingests.clear();
         self.sources.clear();
         for (topics, factory) in self.factories.iter() {
