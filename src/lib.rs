@@ -13,11 +13,13 @@ pub mod time;
 pub mod config;
 pub mod serdes;
 
-pub mod contract;
 pub mod intents;
-pub mod policy;
 
 pub mod http;
+
+pub mod contract;
+pub mod policy;
+
 pub mod kafka;
 pub mod state;
 pub mod task;

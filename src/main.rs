@@ -1,3 +1,5 @@
 //! The program `readback`.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    readback::cli::main()
+}

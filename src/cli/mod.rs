@@ -1,1 +1,80 @@
-//! One file a command.
+//! The program: one file a command. stdout is the result, stderr everything else.
+
+mod explain;
+mod ops;
+mod output;
+mod timeline;
+
+pub use output::{Format, fail};
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A stream processor for work that ends outside Kafka: an effect counts only after it has been read back.
+#[derive(Debug, Parser)]
+#[command(name = "readback", version, propagate_version = true, max_term_width = 120, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// What is logged: a level, or per-module directives (`info,readback::effects=debug`).
+    #[arg(long, global = true, env = "READBACK_LOG", default_value = "warn")]
+    log: String,
+    /// Logs as JSON lines.
+    #[arg(long, global = true)]
+    log_json: bool,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 ok · 1 negative verdict · 2 usage or configuration · 3 unreachable · 4 stale version · \
+5 slot taken · 70 bug\n`readback explain RB0103` tells more about a code.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Explain an error code, or list all of them.
+    Explain(explain::ExplainArgs),
+}
+
+/// Where the cluster and the registry are; shared by every command that talks to them.
+#[derive(Clone, Debug, Args)]
+pub struct Connection {
+    /// Configuration file (`readback.yaml`).
+    #[arg(long, env = "READBACK_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Bootstrap servers, `host:port,…`.
+    #[arg(long)]
+    pub brokers: Option<String>,
+    /// Schema registry, `http://host:port`.
+    #[arg(long)]
+    pub registry: Option<String>,
+}
+
+impl Connection {
+    /// The process configuration: defaults, file, environment, then these flags.
+    pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
+        let mut flags = Vec::new();
+        if let Some(b) = &self.brokers {
+            flags.push(("brokers", b.clone()));
+        }
+        if let Some(r) = &self.registry {
+            flags.push(("registry.url", r.clone()));
+        }
+        crate::config::load(self.config.as_deref(), std::env::vars(), &flags)
+    }
+}
+
+/// Runs the program; the caller's `main` returns what this does.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    output::init_logs(&cli.log, cli.log_json);
+    let done = match cli.command {
+        Command::Explain(args) => explain::run(&args, cli.output),
+    };
+    match done {
+        Ok(code) => code,
+        Err(e) => fail(&e, cli.output),
+    }
+}

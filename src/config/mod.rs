@@ -1,10 +1,13 @@
 //! Process configuration: defaults, then file, then environment, then flags; secrets by reference.
 
+mod cel;
 mod layers;
 mod process;
 mod secret;
 mod units;
+pub mod yaml;
 
+pub use self::cel::CelExpr;
 pub use layers::load;
 pub use process::{
     AdminSection, EffectsSection, GroupSection, ProcessConfig, Reference, RegistryConfig, Slots, StateSection, Threads,

@@ -1,11 +1,19 @@
 //! The only importer of the HTTP client. What a call comes to is typed by what the wire proves, not by what a timer says.
 
+mod dial;
+mod gate;
+mod port;
+
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::intents::RenderedRequest;
 use crate::time::{Now, WallTime};
+
+pub use dial::{Resolved, Resolver, SystemResolver, host_of};
+pub use port::{HyperPort, http_date, settable_header};
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]
@@ -43,6 +51,14 @@ pub struct Outgoing {
     pub limits: CallLimits,
 }
 
+/// Method, path and size; no query, no header, no body: they may hold secrets and payload.
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.request.body.as_ref().map_or(0, Vec::len);
+        write!(f, "{} {} ({bytes} bytes) to {:?}", self.request.method, self.request.path, self.to.hosts)
+    }
+}
+
 /// An answer in full.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
@@ -52,6 +68,13 @@ pub struct Answer {
     pub headers: Vec<(String, String)>,
     /// Its whole body.
     pub body: Bytes,
+}
+
+impl Answer {
+    /// The first value under a name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
 }
 
 /// What the wire proves about a call.

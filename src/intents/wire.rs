@@ -25,3 +25,6 @@ wire! {
     Return = "return/1" in "return.avsc";
     ResultRecord = "result/1" in "result.avsc";
 }
+
+#[cfg(test)]
+mod tests;

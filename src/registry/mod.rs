@@ -1,1 +1,196 @@
-//! The guarded schema registry client.
+//! The guarded schema registry client: what is asked is bounded, what is remembered depends on why it failed, and nothing of a
+//! credential or URL reaches a log.
+//!
+//! Calls block the caller within [`Patience`]; the requests themselves run on a thread of the client's own.
+
+mod client;
+mod memory;
+mod references;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::SecretRef;
+use crate::error::{Error, Fault, Result, codes};
+use crate::serdes::{ParsedSchema, SchemaSource};
+
+use client::{Client, Failure};
+use memory::Memory;
+
+/// How the registry knows us.
+#[derive(Clone, Debug)]
+pub enum RegistryAuth {
+    /// It does not ask.
+    None,
+    /// User and password; a key and its secret in a cloud.
+    Basic {
+        /// The user.
+        user: String,
+        /// The password.
+        password: SecretRef,
+    },
+    /// A token.
+    Bearer(SecretRef),
+}
+
+/// How long one call may take, and what is remembered for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// One request.
+    pub request: Duration,
+    /// Requests in one call, where the failure passes.
+    pub tries: u32,
+    /// Before the second request; doubled for each after.
+    pub backoff: Duration,
+    /// How long an id that the registry does not know is not asked for again (C016).
+    pub missing: Duration,
+    /// How long an id is not asked for again after a failure that passes or a refusal. Short: it must not look permanent (C017).
+    pub failed: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            request: Duration::from_secs(5),
+            tries: 3,
+            backoff: Duration::from_millis(100),
+            missing: Duration::from_secs(30),
+            failed: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Whether a schema of ours may be added to the registry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ensure {
+    /// Register it where it is new.
+    Register,
+    /// It must be there already: a start without it fails.
+    MustExist,
+}
+
+/// How a subject is named (C025). Reading needs none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SubjectNames {
+    /// `<topic>-value` or `<topic>-key`.
+    Topic,
+    /// `<record>`.
+    Record,
+    /// `<topic>-<record>`.
+    TopicRecord,
+}
+
+impl SubjectNames {
+    /// The subject of a topic's value (or key) with this record.
+    pub fn subject(self, topic: &str, record: &str, key: bool) -> String {
+        match self {
+            SubjectNames::Topic => format!("{topic}-{}", if key { "key" } else { "value" }),
+            SubjectNames::Record => record.to_owned(),
+            SubjectNames::TopicRecord => format!("{topic}-{record}"),
+        }
+    }
+}
+
+/// The client; cheap to clone.
+#[derive(Clone)]
+pub struct Registry {
+    client: Arc<Client>,
+    memory: Arc<Memory>,
+    patience: Patience,
+}
+
+impl Registry {
+    /// A client of the registry at `url`; asks nothing yet.
+    ///
+    /// # Errors
+    /// `BAD_VALUE` for a URL without scheme or with credentials in it.
+    pub fn new(url: &str, auth: RegistryAuth) -> Result<Self> {
+        Self::with(url, auth, Patience::default())
+    }
+
+    /// As [`Registry::new`], with another patience.
+    ///
+    /// # Errors
+    /// As [`Registry::new`].
+    pub fn with(url: &str, auth: RegistryAuth, patience: Patience) -> Result<Self> {
+        Ok(Self { client: Arc::new(Client::new(url, auth, patience)?), memory: Arc::default(), patience })
+    }
+
+    /// Registers a schema under a subject; answers its id, also where it was there before.
+    ///
+    /// # Errors
+    /// `SCHEMA_INCOMPATIBLE` where the registry's rules forbid it; `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn register(&self, subject: &str, avsc: &str) -> Result<u32> {
+        self.client.register(subject, avsc).map_err(|f| self.error(f, format!("registering a schema under {subject}")))
+    }
+
+    /// The id under which this very schema stands under the subject.
+    ///
+    /// # Errors
+    /// `SCHEMA_MISSING`, `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn id_of(&self, subject: &str, avsc: &str) -> Result<u32> {
+        self.client.look_up(subject, avsc).map_err(|f| self.error(f, format!("looking up a schema under {subject}")))
+    }
+
+    /// Whether the registry's rules for this subject allow the schema; a subject that does not exist allows all.
+    ///
+    /// # Errors
+    /// `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn check_compatible(&self, subject: &str, avsc: &str) -> Result<bool> {
+        match self.client.compatible(subject, avsc) {
+            Err(Failure::Missing) => Ok(true),
+            other => other.map_err(|f| self.error(f, format!("checking a schema under {subject}"))),
+        }
+    }
+
+    /// The id of our schema, registered first where `mode` allows.
+    ///
+    /// # Errors
+    /// As [`Registry::register`] and [`Registry::id_of`].
+    pub fn ensure(&self, subject: &str, avsc: &str, mode: Ensure) -> Result<u32> {
+        match mode {
+            Ensure::Register => self.register(subject, avsc),
+            Ensure::MustExist => self.id_of(subject, avsc).map_err(|e| match e.code {
+                codes::SCHEMA_MISSING => e.next("register it first, or allow registering: registry.register"),
+                _ => e,
+            }),
+        }
+    }
+
+    fn error(&self, failure: Failure, doing: String) -> Error {
+        let host = &self.client.host;
+        match failure {
+            Failure::Missing => Error::new(codes::SCHEMA_MISSING, Fault::Data, doing).because(format!("{host} does not know it")),
+            Failure::Refused(why) => Error::new(codes::REGISTRY_REFUSED, Fault::Configuration, doing)
+                .because(format!("{host}: {why}"))
+                .next("check the registry's credentials and URL; records wait, none is lost"),
+            Failure::Passing(why) => {
+                Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing).because(format!("{host}: {why}"))
+            }
+            Failure::Unfit(why) => {
+                Error::new(codes::SCHEMA_INCOMPATIBLE, Fault::Configuration, doing).because(format!("{host}: {why}"))
+            }
+        }
+    }
+
+    fn fetch(&self, id: u32) -> std::result::Result<Arc<ParsedSchema>, Failure> {
+        let text = self.client.by_id(id)?;
+        ParsedSchema::parse_writer(&text).map(Arc::new).map_err(|e| Failure::Unfit(e.to_string()))
+    }
+}
+
+impl SchemaSource for Registry {
+    fn by_id(&self, id: u32) -> Result<Arc<ParsedSchema>> {
+        self.memory.get(id, self.patience, || self.fetch(id)).map_err(|f| {
+            let data = matches!(f, Failure::Unfit(_));
+            let mut error = self.error(f, format!("asking for schema {id}"));
+            if data {
+                error.fault = Fault::Data;
+            }
+            error
+        })
+    }
+}

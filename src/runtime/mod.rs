@@ -1,1 +1,41 @@
 //! Stream threads, task manager, transactions, rebalance, restore, slots.
+//!
+//! Read in this order: [`StreamThread`] (the loop), `transaction` (the only place that begins and commits), `running` and `tasks`
+//! (what a transaction holds of a task), `join` (assignment to running task), `recovery` (after faults), [`KafkaStreams`] (a
+//! process with its threads).
+
+pub mod failpoint;
+mod faults;
+mod join;
+mod metrics;
+mod options;
+mod pace;
+mod recovery;
+mod restore;
+mod running;
+mod slots;
+mod streams;
+mod tasks;
+mod thread;
+mod topics;
+mod transaction;
+
+pub(crate) use failpoint::failpoint;
+pub use faults::error_of;
+pub use metrics::Metrics;
+pub use options::{OnFailure, RuntimeOptions, STOP_BOUND, SlotChoice, UnitRun};
+pub use slots::detect_slots;
+pub use streams::{KafkaStreams, State};
+pub use thread::{Idle, StreamThread, ThreadSeed, ThreadState};
+pub use topics::ensure_topics;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that no earlier assignment of this process had.
+fn next_assignment() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// What a step within a thread gives: faults of the client are acted on by their class, the rest ends the thread.
+type Step<T> = std::result::Result<T, crate::task::TaskError>;

@@ -1,3 +1,35 @@
-//! Avro, JSON, string and bytes over a `SchemaSource`; no I/O.
+//! Avro, JSON, string, long and bytes over a [`SchemaSource`]; no I/O.
+//!
+//! A decoded record is a [`serde_json::Value`]; [`avro`] says how Avro's types stand in it. Every decoder here takes hostile
+//! bytes within fixed memory and stack: [`Limits`].
 
+pub mod avro;
+mod binary;
+mod decode;
+mod encode;
+mod format;
 pub mod internal;
+mod logical;
+mod schema;
+mod serde;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Target};
+pub use avro::{AvroSerde, SchemaSource};
+pub use binary::Limits;
+pub use format::Format;
+pub use schema::ParsedSchema;
+
+use crate::error::{Error, Fault, codes};
+
+/// A record that can't be decoded: a matter of that record only.
+fn undecodable(why: impl std::fmt::Display) -> Error {
+    Error::new(codes::UNDECODABLE, Fault::Data, "decoding a record").because(why.to_string())
+}
+
+/// A value that does not fit the schema it is to be written with.
+fn unencodable(why: impl std::fmt::Display) -> Error {
+    Error::new(codes::UNDECODABLE, Fault::Data, "encoding a record").because(why.to_string())
+}

@@ -1,16 +1,32 @@
-//! The process's state: one database, one writer thread, one directory lock.
+//! The process's state: one directory with its lock and format version, one database, one writer.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::ids::{TaskId, UnitName};
+use crate::ids::{Partition, StoreName, TaskId, UnitName};
+use crate::time::{Clock, SystemClock, WallTime};
 
-use super::{StoreResult, StoreSpec, TaskStores};
+use super::cache::CacheBudget;
+use super::disk::Disk;
+use super::lock::try_lock;
+use super::small::SmallTable;
+use super::table::{MemoryTable, Table};
+use super::writer::Writer;
+use super::{EngineKind, StoreResult, StoreSpec, TaskStores, failed, locked};
+
+/// The version of the directory's layout, in its file `format`.
+const FORMAT: u32 = 1;
+/// How long a compacted changelog keeps tombstones where its settings say nothing.
+const DELETE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How the process keeps state.
 #[derive(Clone, Debug)]
 pub struct StateConfig {
-    /// Where; `None` keeps everything in memory (driver, simulator).
+    /// Where; `None` keeps everything in memory (driver, simulator). A directory belongs to one process: members on one machine
+    /// take one each, as `<state-dir>/<name of the process's first slot>`, so that a slot finds its data again.
     pub dir: Option<PathBuf>,
     /// Bytes for block and object caches, all stores together.
     pub cache: usize,
@@ -21,48 +37,113 @@ pub struct StateConfig {
 /// Opens stores for tasks; shared by all stream threads of the process.
 #[derive(Clone)]
 pub struct StateManager {
-    inner: Arc<StateConfig>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: StateConfig,
+    disk: Option<Disk>,
+    writer: Writer,
+    budget: Arc<CacheBudget>,
+    /// Where there is no directory: what a disk would keep when a task closes.
+    kept: Mutex<HashMap<(UnitName, StoreName, Partition), Arc<MemoryTable>>>,
+    _lock: Option<File>,
 }
 
 impl StateManager {
     /// Opens or creates the state directory.
+    ///
+    /// # Errors
+    /// `STATE_DIR_LOCKED` where another process has it; `STORE_FAILED` where it can't be used or was written by a newer version.
     pub fn open(config: StateConfig) -> StoreResult<Self> {
-        Ok(Self { inner: Arc::new(config) })
+        let (mut lock, mut disk) = (None, None);
+        if let Some(dir) = &config.dir {
+            lock = Some(try_lock(&dir.join("lock"))?.ok_or_else(|| locked(dir))?);
+            check_format(dir)?;
+            disk = Some(Disk::open(&dir.join("db"), config.cache / 2)?);
+        }
+        let writer = if config.inline { Writer::inline(disk.clone()) } else { Writer::thread(disk.clone())? };
+        let budget = CacheBudget::new(config.cache / 2);
+        Ok(Self { inner: Arc::new(Inner { config, disk, writer, budget, kept: Mutex::default(), _lock: lock }) })
     }
-    /// The stores of one task, standing where the disk has them.
-    pub fn task_stores(&self, _unit: &UnitName, task: TaskId, specs: &[StoreSpec]) -> StoreResult<TaskStores> {
-        Ok(TaskStores::in_memory(task.partition, specs.to_vec()))
+
+    /// The stores of one task, standing where the disk has them. Local data that can't be caught up from its changelog is
+    /// dropped here: data without a position, and data older than the changelog keeps tombstones.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where a store can't be opened.
+    pub fn task_stores(&self, unit: &UnitName, task: TaskId, specs: &[StoreSpec]) -> StoreResult<TaskStores> {
+        let writer = &self.inner.writer;
+        writer.flush()?;
+        let now = SystemClock.now().wall;
+        let mut tables = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let table = self.table(unit, spec, task.partition)?;
+            if spec.changelog.is_some() && is_useless(spec, &table, now)? {
+                tracing::info!(store = %spec.name, partition = %task.partition, "local data dropped; it is restored from the changelog's start");
+                writer.wipe(table.clone())?;
+            }
+            tables.push((spec.clone(), table));
+        }
+        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget)
     }
+
     /// The directory, where there is one.
     pub fn dir(&self) -> Option<&Path> {
-        self.inner.dir.as_deref()
+        self.inner.config.dir.as_deref()
     }
-    /// Applies what is queued and closes.
+
+    /// Applies what is queued and brings it to the disk; nothing can be written after. The directory is free for another process
+    /// when the last clone and all stores are dropped.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where a batch could not be written, now or before.
     pub fn close(&self) -> StoreResult<()> {
-        Ok(())
+        self.inner.writer.close()
     }
-}
 
-/// The lock on one slot within a state directory; freed when dropped or when the process dies.
-#[derive(Debug)]
-pub struct SlotLock {
-    /// The slot's number.
-    pub number: u32,
-    _file: Option<std::fs::File>,
-}
-
-impl SlotLock {
-    /// Takes this slot's lock; `None` where another process holds it.
-    pub fn take(_dir: &Path, _unit: &UnitName, number: u32) -> StoreResult<Option<SlotLock>> {
-        Ok(Some(SlotLock { number, _file: None }))
-    }
-    /// Takes the lowest slot that is free in this directory, up to `limit`.
-    pub fn lowest(dir: &Path, unit: &UnitName, limit: u32) -> StoreResult<Option<SlotLock>> {
-        for n in 0..limit {
-            if let Some(lock) = Self::take(dir, unit, n)? {
-                return Ok(Some(lock));
+    fn table(&self, unit: &UnitName, spec: &StoreSpec, partition: Partition) -> StoreResult<Table> {
+        match (spec.engine, &self.inner.disk, &self.inner.config.dir) {
+            (EngineKind::Memory, ..) => Ok(Table::Memory(Arc::default())),
+            (EngineKind::Disk, Some(disk), _) => Ok(Table::Disk(disk.table(unit, &spec.name, partition)?)),
+            (EngineKind::Small, _, Some(dir)) => {
+                let dir = dir.join("small").join(unit.as_str());
+                std::fs::create_dir_all(&dir).map_err(|e| failed(format!("creating {}", dir.display())).because(e))?;
+                Ok(Table::Small(Arc::new(SmallTable::open(dir.join(format!("{}-{partition}.log", spec.name)))?)))
+            }
+            _ => {
+                let mut kept = self.inner.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(Table::Memory(kept.entry((unit.clone(), spec.name.clone(), partition)).or_default().clone()))
             }
         }
-        Ok(None)
+    }
+}
+
+/// Whether local data of a changelogged store must go. Without a position nobody knows which tombstones it has missed; beyond the
+/// changelog's `delete.retention.ms` the tombstones themselves may be gone.
+fn is_useless(spec: &StoreSpec, table: &Table, now: WallTime) -> StoreResult<bool> {
+    let Some(mark) = table.position()? else { return Ok(!table.is_empty()?) };
+    let set = spec.changelog.as_ref().and_then(|c| c.config.get("delete.retention.ms")?.parse().ok());
+    let retention = set.map_or(DELETE_RETENTION, Duration::from_millis);
+    Ok(table.outlives_process() && now.since(WallTime(mark.seen)) > retention)
+}
+
+fn check_format(dir: &Path) -> StoreResult<()> {
+    let path = dir.join("format");
+    let refused = |why: String| {
+        failed(format!("opening the state directory {}", dir.display()))
+            .because(why)
+            .next("run the version that wrote it, or point the state directory elsewhere: it is restored from the changelogs")
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => match text.trim().parse::<u32>() {
+            Ok(FORMAT) => Ok(()),
+            Ok(n) => Err(refused(format!("its format is {n}, this version knows {FORMAT}"))),
+            Err(_) => Err(refused("its format file is not a number".into())),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::write(&path, format!("{FORMAT}\n")).map_err(|e| failed(format!("writing {}", path.display())).because(e))
+        }
+        Err(e) => Err(failed(format!("reading {}", path.display())).because(e)),
     }
 }

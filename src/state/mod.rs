@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use crate::error::{Error, Fault, codes};
 use crate::ids::{StoreName, TopicName, Tp};
 use crate::record::{Headers, OutRecord};
 use crate::time::WallTime;
@@ -94,8 +94,33 @@ pub type StoreResult<T> = Result<T, Error>;
 /// Entries in key order; a snapshot of the moment it was made.
 pub type Scan = Box<dyn Iterator<Item = StoreResult<(Bytes, Stored)>>>;
 
+mod cache;
+mod disk;
+mod lock;
 mod manager;
+mod merge;
+mod overlay;
+mod small;
 mod stores;
+mod table;
+mod value;
+mod writer;
 
-pub use manager::{SlotLock, StateConfig, StateManager};
+#[cfg(test)]
+mod tests;
+
+pub use lock::SlotLock;
+pub use manager::{StateConfig, StateManager};
 pub use stores::TaskStores;
+
+/// A store that can't be opened, read or written.
+fn failed(doing: impl Into<String>) -> Error {
+    Error::new(codes::STORE_FAILED, Fault::Configuration, doing)
+}
+
+/// A directory that another process has.
+fn locked(dir: &std::path::Path) -> Error {
+    Error::new(codes::STATE_DIR_LOCKED, Fault::Configuration, format!("opening the state directory {}", dir.display()))
+        .because("another process has it open")
+        .next("stop the other process, or give each process a directory of its own")
+}

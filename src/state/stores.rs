@@ -1,149 +1,269 @@
-//! The stores of one task, as the task and the runtime see them.
+//! The stores of one task, as the task and the runtime see them: open overlay over queued overlays over cache over engine.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::ids::{Partition, Tp};
 use crate::offset::NextOffset;
 use crate::record::InRecord;
+use crate::time::{Clock, SystemClock};
 
+use super::cache::{CacheBudget, ObjectCache};
+use super::merge::{Layer, Merge};
+use super::overlay::{Bounds, Changes, Overlay, Walk};
+use super::table::{Mark, Table};
+use super::writer::{Part, Sealed, Writer};
 use super::{Change, Scan, StoreId, StoreResult, StoreSpec, Stored};
 
-/// All stores of one task: open overlay over committed overlays over cache over engine.
+/// Commits of one task that may wait for the writer.
+const QUEUED: usize = 2;
+
+/// All stores of one task. Reads see the task's own uncommitted writes; an abort takes those back and nothing else.
 pub struct TaskStores {
     partition: Partition,
-    specs: Vec<StoreSpec>,
-    open: Vec<BTreeMap<Bytes, Option<Stored>>>,
-    base: Vec<BTreeMap<Bytes, Stored>>,
-    positions: Vec<Option<NextOffset>>,
+    stores: Vec<Store>,
+    /// Sealed overlays that the writer may not have applied yet, oldest first.
+    queue: VecDeque<Arc<Sealed>>,
+    pub(super) writer: Writer,
+    /// Whether this task has committed: it is the changelog's only writer, so local data is current as of now.
+    live: bool,
+}
+
+struct Store {
+    spec: StoreSpec,
+    table: Table,
+    open: Overlay,
+    cache: Option<ObjectCache>,
+    mark: Option<Mark>,
 }
 
 impl TaskStores {
     /// Stores that live in memory only, for tests and stateless tasks.
     pub fn in_memory(partition: Partition, specs: Vec<StoreSpec>) -> Self {
-        let n = specs.len();
-        Self { partition, specs, open: vec![BTreeMap::new(); n], base: vec![BTreeMap::new(); n], positions: vec![None; n] }
+        let fresh = |spec| Store { spec, table: Table::Memory(Arc::default()), open: Overlay::default(), cache: None, mark: None };
+        let stores = specs.into_iter().map(fresh).collect();
+        Self { partition, stores, queue: VecDeque::new(), writer: Writer::inline(None), live: false }
+    }
+
+    /// Stores over opened tables.
+    pub(super) fn over(
+        partition: Partition,
+        tables: Vec<(StoreSpec, Table)>,
+        writer: Writer,
+        budget: &Arc<CacheBudget>,
+    ) -> StoreResult<Self> {
+        let open = |(spec, table): (StoreSpec, Table)| {
+            let mark = table.position()?;
+            let cache = table.is_on_disk().then(|| ObjectCache::new(budget.clone()));
+            Ok(Store { spec, table, open: Overlay::default(), cache, mark })
+        };
+        let stores = tables.into_iter().map(open).collect::<StoreResult<_>>()?;
+        Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false })
     }
 
     // ---- what a task does, through `TxCx` ----
 
     /// The newest value, uncommitted ones included.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where the engine can't be read.
     pub fn get(&mut self, store: StoreId, key: &[u8]) -> StoreResult<Option<Stored>> {
-        Ok(match self.open[store.0].get(key) {
-            Some(newest) => newest.clone(),
-            None => self.base[store.0].get(key).cloned(),
-        })
+        self.forget_applied();
+        let s = &mut self.stores[store.0];
+        if let Some(newest) = s.open.get(key) {
+            return Ok(newest.clone());
+        }
+        if let Some(queued) = self.queue.iter().rev().find_map(|q| q.parts[store.0].changes.get(key)) {
+            return Ok(queued.clone());
+        }
+        if let Some(known) = s.cache.as_mut().and_then(|c| c.get(key)) {
+            return Ok(known);
+        }
+        let found = s.table.get(key)?;
+        if let Some(cache) = &mut s.cache {
+            cache.insert(Bytes::copy_from_slice(key), found.clone());
+        }
+        Ok(found)
     }
 
     /// Writes into the overlay; answers the changelog record to emit, where the store has a changelog.
+    ///
+    /// # Errors
+    /// None today; the signature leaves room for engines that must read first.
     pub fn put(&mut self, store: StoreId, key: Bytes, value: Option<Stored>) -> StoreResult<Option<Change>> {
-        let change = self.specs[store.0].changelog.as_ref().map(|c| Change {
-            tp: Tp { topic: c.topic.clone(), partition: self.partition },
-            key: key.clone(),
-            value: value.clone(),
-        });
-        self.open[store.0].insert(key, value);
+        let s = &mut self.stores[store.0];
+        let change = s.changelog(self.partition).map(|tp| Change { tp, key: key.clone(), value: value.clone() });
+        s.open.put(key, value);
         Ok(change)
     }
 
     /// Entries whose key begins with `prefix`, in key order.
+    ///
+    /// # Errors
+    /// As the entries of the scan: `STORE_FAILED`.
     pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {
-        let prefix = prefix.to_vec();
-        let all = self.range(store, Some(&prefix.clone()), None)?;
-        Ok(Box::new(all.take_while(move |e| e.as_ref().map_or(true, |(k, _)| k.starts_with(&prefix)))))
+        self.scan(store, &Bounds::prefix(prefix))
     }
 
     /// Entries with `from <= key < to`, in key order.
+    ///
+    /// # Errors
+    /// As the entries of the scan: `STORE_FAILED`.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
-        let mut merged = self.base[store.0].clone();
-        for (k, v) in &self.open[store.0] {
-            match v {
-                Some(v) => merged.insert(k.clone(), v.clone()),
-                None => merged.remove(k),
-            };
+        self.scan(store, &Bounds::new(from, to))
+    }
+
+    /// Overlays first, then the engine's snapshot: what the writer applies between the two is in both, not in none.
+    fn scan(&mut self, store: StoreId, bounds: &Bounds) -> StoreResult<Scan> {
+        self.forget_applied();
+        let s = &self.stores[store.0];
+        let mut layers: Vec<Layer> = vec![Box::new(s.open.slice(bounds).into_iter().map(Ok))];
+        for queued in self.queue.iter().rev() {
+            layers.push(Box::new(Walk::new(queued.parts[store.0].changes.clone(), bounds).map(Ok)));
         }
-        let (from, to) = (from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec));
-        let inside = move |k: &[u8]| from.as_deref().is_none_or(|f| k >= f) && to.as_deref().is_none_or(|t| k < t);
-        Ok(Box::new(merged.into_iter().filter(move |(k, _)| inside(k)).map(Ok)))
+        layers.push(s.table.scan(bounds));
+        Ok(Box::new(Merge::new(layers)))
     }
 
     // ---- what the runtime does ----
 
     /// Changelog partitions with the position that the local data stands at; `None` = nothing local.
     pub fn changelogs(&self) -> Vec<(Tp, Option<NextOffset>)> {
-        let of = |(i, s): (usize, &StoreSpec)| {
-            s.changelog.as_ref().map(|c| (Tp { topic: c.topic.clone(), partition: self.partition }, self.positions[i]))
-        };
-        self.specs.iter().enumerate().filter_map(of).collect()
+        self.stores.iter().filter_map(|s| Some((s.changelog(self.partition)?, s.mark.map(|m| m.position)))).collect()
     }
 
-    /// Applies changelog records in order (absolute values), then stands at `position`.
+    /// Applies changelog records in order (absolute values), then stands at `position`. Waits while the writer is two batches
+    /// behind, so a batch bounds the memory that restoring takes.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where an earlier batch could not be written.
     pub fn restore(&mut self, changelog: &Tp, records: Vec<InRecord>, position: NextOffset) -> StoreResult<()> {
         let Some(i) = self.index_of(changelog) else { return Ok(()) };
+        self.forget_applied();
+        if self.queue.len() >= QUEUED {
+            self.writer.flush()?;
+        }
+        // Tombstones after this point stay in the log for their retention from its records' time, not from now.
+        let seen = records.iter().filter_map(|r| r.timestamp).next_back();
+        let seen = seen.map_or_else(|| self.stores[i].mark.map_or_else(now, |m| m.seen), |t| t.0.min(now()));
+        let mut changes = Changes::new();
         for r in records {
             let Some(key) = r.key else { continue };
-            match r.value {
-                Some(value) => {
-                    self.base[i].insert(key, Stored { value, timestamp: r.timestamp, headers: r.headers });
-                }
-                None => {
-                    self.base[i].remove(&key);
-                }
-            }
+            changes.insert(key, r.value.map(|value| Stored { value, timestamp: r.timestamp, headers: r.headers }));
         }
-        self.positions[i] = Some(position);
-        Ok(())
+        let mark = Mark { position, seen };
+        let mut restored = Some((changes, mark));
+        let parts = self.stores.iter_mut().enumerate().map(|(n, s)| match restored.take_if(|_| n == i) {
+            Some((changes, mark)) => s.seal(changes, Some(mark)),
+            None => s.seal(Changes::new(), None),
+        });
+        let sealed = Sealed::new(parts.collect());
+        self.hand_over(sealed)
     }
 
     /// Drops local data of this changelog's store, to be restored from its start.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where it can't be removed.
     pub fn wipe(&mut self, changelog: &Tp) -> StoreResult<()> {
-        if let Some(i) = self.index_of(changelog) {
-            self.base[i].clear();
-            self.open[i].clear();
-            self.positions[i] = None;
+        let Some(i) = self.index_of(changelog) else { return Ok(()) };
+        self.writer.wipe(self.stores[i].table.clone())?;
+        self.forget_applied();
+        let s = &mut self.stores[i];
+        s.open.clear();
+        s.mark = None;
+        if let Some(cache) = &mut s.cache {
+            cache.clear();
         }
         Ok(())
     }
 
-    /// Whether a commit may go on now, or the writer is still busy with the two before.
+    /// Whether a commit may go on now, or the writer is still busy with the two before. Says yes where the writer has failed:
+    /// the commit then meets the error.
     pub fn ready_to_commit(&self) -> bool {
-        true
+        self.queue.iter().filter(|q| !q.is_applied()).count() < QUEUED || self.writer.check().is_err()
     }
 
     /// Bytes in the open overlay.
     pub fn open_bytes(&self) -> usize {
-        self.open.iter().flatten().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.value.len()) + 64).sum()
+        self.stores.iter().map(|s| s.open.bytes()).sum()
     }
 
     /// The transaction is committed: seals the overlay and hands it to the writer with the acknowledged positions.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where the writer has failed, now or before: this task must stop. The store then stands at a lower position
+    /// than the changelog and is caught up when opened anew.
     pub fn committed(&mut self, written: &dyn Fn(&Tp) -> Option<NextOffset>) -> StoreResult<()> {
-        for i in 0..self.specs.len() {
-            for (k, v) in std::mem::take(&mut self.open[i]) {
-                match v {
-                    Some(v) => self.base[i].insert(k, v),
-                    None => self.base[i].remove(&k),
-                };
-            }
-            if let Some(c) = &self.specs[i].changelog {
-                let tp = Tp { topic: c.topic.clone(), partition: self.partition };
-                self.positions[i] = written(&tp).or(self.positions[i]);
-            }
-        }
-        Ok(())
+        self.live = true;
+        let (partition, seen) = (self.partition, now());
+        let parts = self.stores.iter_mut().map(|s| {
+            let acknowledged =
+                s.changelog(partition).and_then(|tp| written(&tp)).filter(|p| s.mark.is_none_or(|m| m.position != *p));
+            let changes = s.open.seal();
+            let moved = acknowledged.or(s.mark.map(|m| m.position).filter(|_| !changes.is_empty()));
+            s.seal(changes, moved.map(|position| Mark { position, seen }))
+        });
+        let sealed = Sealed::new(parts.collect());
+        self.hand_over(sealed)
     }
 
-    /// The transaction was taken back: drops the open overlay and its cache entries, nothing else.
+    /// The transaction was taken back: drops the open overlay, nothing else. (The cache holds committed values only.)
     pub fn aborted(&mut self) {
-        self.open.iter_mut().for_each(BTreeMap::clear);
+        self.stores.iter_mut().for_each(|s| s.open.clear());
     }
 
-    /// Waits until the writer has applied everything handed over; before the partition goes.
+    /// Waits until the writer has applied everything handed over; before the partition goes. Marks local data as current.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where the writer has failed.
     pub fn drain(&mut self) -> StoreResult<()> {
+        if self.live {
+            let seen = now();
+            let parts = self.stores.iter_mut().map(|s| s.seal(Changes::new(), s.mark.map(|m| Mark { seen, ..m })));
+            let sealed = Sealed::new(parts.collect());
+            self.hand_over(sealed)?;
+        }
+        self.writer.flush()?;
+        self.forget_applied();
         Ok(())
+    }
+
+    fn hand_over(&mut self, sealed: Arc<Sealed>) -> StoreResult<()> {
+        if sealed.is_nothing() {
+            return self.writer.check();
+        }
+        self.queue.push_back(sealed.clone());
+        self.writer.apply(sealed)
+    }
+
+    fn forget_applied(&mut self) {
+        while self.queue.front().is_some_and(|q| q.is_applied()) {
+            self.queue.pop_front();
+        }
     }
 
     fn index_of(&self, changelog: &Tp) -> Option<usize> {
-        self.specs.iter().position(|s| s.changelog.as_ref().is_some_and(|c| c.topic == changelog.topic))
+        self.stores.iter().position(|s| s.spec.changelog.as_ref().is_some_and(|c| c.topic == changelog.topic))
     }
+}
+
+impl Store {
+    fn changelog(&self, partition: Partition) -> Option<Tp> {
+        self.spec.changelog.as_ref().map(|c| Tp { topic: c.topic.clone(), partition })
+    }
+    /// Makes writes committed ones: into the cache, and into the part for the writer.
+    fn seal(&mut self, changes: Changes, mark: Option<Mark>) -> Part {
+        self.mark = mark.or(self.mark);
+        if let Some(cache) = &mut self.cache {
+            changes.iter().for_each(|(key, value)| cache.insert(key.clone(), value.clone()));
+        }
+        Part { table: self.table.clone(), changes: Arc::new(changes), mark }
+    }
+}
+
+fn now() -> i64 {
+    SystemClock.now().wall.0
 }

@@ -1,0 +1,164 @@
+//! Read-only views of operations: committed records of the two compacted changelogs, read from their start.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::effects::{LedgerRecord, Phase};
+use crate::error::{Code, Error, Fault, Result, codes};
+use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, TopicName, Tp};
+use crate::intents::{Status, topics};
+use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
+use crate::offset::NextOffset;
+use crate::outbox::OperationRecord;
+use crate::record::InRecord;
+use crate::serdes::internal;
+
+/// One operation as the two halves know it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The operation record of the stream half; none for derived operations.
+    pub record: Option<OperationRecord>,
+    /// The ledger record of the effect half; none before the hand-over.
+    pub ledger: Option<LedgerRecord>,
+}
+
+impl Seen {
+    /// The status as results show it: the ledger's once there is one.
+    pub fn status(&self) -> Option<Status> {
+        match (&self.ledger, &self.record) {
+            (Some(l), _) if l.phase != Phase::Held => Some(l.shown()),
+            (_, Some(r)) => Some(r.status),
+            _ => None,
+        }
+    }
+    /// The version to compare and set on.
+    pub fn version(&self) -> i64 {
+        let ledger = self.ledger.as_ref().map(|l| l.version);
+        ledger.into_iter().chain(self.record.as_ref().map(|r| r.version)).max().unwrap_or_default()
+    }
+}
+
+/// What the answer to a command was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommandAnswer {
+    /// Why it was refused, where it was.
+    pub code: Option<String>,
+    /// In words.
+    pub detail: String,
+}
+
+/// A tail of an application's operations.
+pub struct Operations {
+    reader: Box<dyn Reader>,
+    tps: Vec<Tp>,
+    ledger: TopicName,
+    /// Everything read so far.
+    pub seen: BTreeMap<OperationKey, Seen>,
+}
+
+fn unreachable(fault: KafkaFault) -> Error {
+    Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "reading operations").because(fault).next("check --brokers")
+}
+
+/// The applications of a cluster: those with an outbox.
+pub fn applications<C: Cluster>(cluster: &C) -> Result<Vec<ApplicationId>> {
+    let admin = cluster.admin().map_err(unreachable)?;
+    let names = admin.topics().map_err(unreachable)?;
+    let app = |t: &TopicName| t.as_str().strip_suffix("-outbox").map(ApplicationId::new);
+    Ok(names.iter().filter_map(|t| app(&t.name)).collect())
+}
+
+impl Operations {
+    /// Opens the changelogs of `app` at their start.
+    pub fn open<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Self> {
+        let admin = cluster.admin().map_err(unreachable)?;
+        let ledger = topics::ledger_changelog(app);
+        let mut tps = Vec::new();
+        for topic in [topics::changelog(app, "operations"), ledger.clone()] {
+            let info = admin.topic(&topic).map_err(unreachable)?.ok_or_else(|| {
+                Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("looking for operations of `{app}`: no topic {topic}"))
+                    .next("check --app; an application has operations once it has run")
+            })?;
+            tps.extend((0..info.partitions).map(|p| Tp::new(topic.clone(), p as i32)));
+        }
+        let mut reader = cluster.reader(Isolation::Committed).map_err(unreachable)?;
+        let mut start = Vec::new();
+        for tp in &tps {
+            let (first, _) = reader.ends(tp, Isolation::Committed).map_err(unreachable)?;
+            start.push((tp.clone(), first));
+        }
+        reader.assign(&start).map_err(unreachable)?;
+        Ok(Self { reader, tps, ledger, seen: BTreeMap::new() })
+    }
+
+    /// Reads up to what is committed now.
+    pub fn catch_up(&mut self) -> Result<()> {
+        let mut ends: Vec<(Tp, NextOffset)> = Vec::new();
+        for tp in &self.tps {
+            let (_, end) = self.reader.ends(tp, Isolation::Committed).map_err(unreachable)?;
+            ends.push((tp.clone(), end));
+        }
+        let until = Instant::now() + Duration::from_secs(60);
+        while ends.iter().any(|(tp, end)| self.reader.position(tp).is_none_or(|at| at < *end) && end.0 > 0) {
+            if Instant::now() > until {
+                return Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "reading operations up to their end"));
+            }
+            self.step(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Reads on until the answer to `command` is committed, at most for `limit`.
+    pub fn answer(&mut self, command: &CommandId, limit: Duration) -> Result<Option<CommandAnswer>> {
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            self.step(Duration::from_millis(100))?;
+            if let Some(found) = self.seen.values().find_map(|s| answered(s, command)) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Operations under a short ID: exact first, else none.
+    pub fn find(&self, id: &OperationId) -> Vec<(&OperationKey, &Seen)> {
+        self.seen.iter().filter(|(k, _)| k.operation == *id).collect()
+    }
+
+    fn step(&mut self, limit: Duration) -> Result<()> {
+        let mut limit = limit;
+        while let Some(record) = self.reader.poll(limit).map_err(unreachable)? {
+            self.fold(record)?;
+            limit = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    fn fold(&mut self, record: InRecord) -> Result<()> {
+        let Some(key) = record.key else { return Ok(()) };
+        match (record.tp.topic == self.ledger, record.value) {
+            (true, Some(value)) if key.starts_with(b"s/") => {
+                let ledger: LedgerRecord = internal::decode(&value)?;
+                let key = ledger.key();
+                self.seen.entry(key).or_default().ledger = Some(ledger);
+            }
+            (false, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
+                let operation: OperationRecord = internal::decode(&value)?;
+                let key = operation.key();
+                self.seen.entry(key).or_default().record = Some(operation);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn answered(seen: &Seen, command: &CommandId) -> Option<CommandAnswer> {
+    let ledger = seen.ledger.iter().flat_map(|l| &l.answered).find(|a| a.command_id == *command);
+    if let Some(a) = ledger {
+        let code = a.code.map(|c| Code(u16::try_from(c).unwrap_or_default()).to_string());
+        return Some(CommandAnswer { code, detail: a.detail.clone() });
+    }
+    let record = seen.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
+    Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })
+}

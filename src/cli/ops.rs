@@ -1,0 +1,281 @@
+//! `readback ops`: operations, their evidence, and commands on them. Reads committed records; writes commands only.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::admin::views::{Operations, Seen, applications};
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
+use crate::intents::{Command, Resolution, topics};
+use crate::kafka::Cluster;
+use crate::outbox::commands::{self, Order};
+use crate::time::{Clock, SystemClock, WallTime, show_duration};
+
+use super::{Connection, Format, timeline};
+
+/// Look at operations and decide what nobody else can.
+#[derive(Debug, Args)]
+pub struct OpsArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// The application; may be left out where the cluster has one only.
+    #[arg(long, env = "READBACK_APP", global = true)]
+    app: Option<String>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List operations, the oldest change first.
+    List {
+        /// Only this status: `unknown`, `parked`, `awaiting_approval`, `confirmed` …
+        #[arg(long)]
+        status: Option<String>,
+        /// Only this tenant.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// At most so many.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Show one operation: what was sent, what the target said, what was read back.
+    Show {
+        /// The operation ID, root or derived.
+        operation: String,
+        /// Its tenant, where the ID is not unique.
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Say what happened: you have looked at the target.
+    Resolve {
+        #[command(flatten)]
+        order: OrderArgs,
+        /// The effect exists.
+        #[arg(long, conflicts_with = "not_applied", required_unless_present = "not_applied")]
+        applied: bool,
+        /// It does not.
+        #[arg(long)]
+        not_applied: bool,
+        /// The version that you saw (`ops show` prints it).
+        #[arg(long)]
+        seen: i64,
+    },
+    /// Forbid further sends. What has happened stays happened.
+    Cancel {
+        #[command(flatten)]
+        order: OrderArgs,
+    },
+    /// Let the operations behind a parked one go on.
+    ReleaseLane {
+        #[command(flatten)]
+        order: OrderArgs,
+    },
+}
+
+/// What every command needs.
+#[derive(Debug, Args)]
+struct OrderArgs {
+    /// The operation ID, root or derived.
+    operation: String,
+    /// Its tenant, where the ID is not unique.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Why; kept for ever beside the decision.
+    #[arg(long)]
+    reason: String,
+    /// Who decides.
+    #[arg(long, env = "USER")]
+    by: String,
+    /// The second person, where one is needed (before settle).
+    #[arg(long)]
+    second: Option<String>,
+    /// What you looked at: a link or reference.
+    #[arg(long)]
+    evidence: Option<String>,
+}
+
+/// Runs `readback ops …` over any cluster.
+pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<ExitCode> {
+    let app = the_app(args.app.as_deref(), cluster)?;
+    let mut operations = Operations::open(cluster, &app)?;
+    operations.catch_up()?;
+    let now = SystemClock.now().wall;
+    match &args.what {
+        What::List { status, tenant, limit } => {
+            list(&operations, status.as_deref(), tenant.as_deref(), *limit, now, format);
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Show { operation, tenant } => {
+            let (key, seen) = one(&operations, operation, tenant.as_deref())?;
+            timeline::show(key, seen, now, format)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Resolve { order, applied, seen, .. } => {
+            let resolution = if *applied { Resolution::Applied } else { Resolution::NotApplied };
+            let order = order.build(&operations, Some(*seen), now)?;
+            send(cluster, &app, &mut operations, &commands::resolve(order, resolution), format)
+        }
+        What::Cancel { order } => {
+            let order = order.build(&operations, None, now)?;
+            send(cluster, &app, &mut operations, &commands::cancel(order), format)
+        }
+        What::ReleaseLane { order } => {
+            let order = order.build(&operations, None, now)?;
+            send(cluster, &app, &mut operations, &commands::release_lane(order), format)
+        }
+    }
+}
+
+impl OpsArgs {
+    /// Where the cluster is.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl OrderArgs {
+    fn build(&self, operations: &Operations, seen: Option<i64>, now: WallTime) -> Result<Order> {
+        let known = one(operations, &self.operation, self.tenant.as_deref());
+        let key = match known {
+            Ok((key, _)) => Some(key.clone()),
+            // A cancel may come before its operation is known: it is held.
+            Err(e) if e.code == codes::UNKNOWN_OPERATION && seen.is_none() => None,
+            Err(e) => return Err(e),
+        };
+        Ok(Order {
+            tenant: key.as_ref().map(|k| k.tenant.clone()).or_else(|| self.tenant.as_deref().map(Tenant::new)),
+            operation_id: OperationId::new(&self.operation),
+            step: key.map(|k| k.step),
+            seen,
+            by: self.by.clone(),
+            second: self.second.clone(),
+            reason: self.reason.clone(),
+            evidence: self.evidence.clone(),
+            at: now,
+            hold: Duration::from_secs(3_600),
+        })
+    }
+}
+
+fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
+    if let Some(name) = given {
+        return Ok(ApplicationId::new(name));
+    }
+    let all = applications(cluster)?;
+    match all.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(Error::new(codes::TOPIC_MISSING, Fault::Unreachable, "looking for an application: no topic ends in -outbox")
+            .next("check --brokers; an application has operations once it has run")),
+        several => {
+            let names: Vec<&str> = several.iter().map(ApplicationId::as_str).collect();
+            Err(Error::new(codes::USAGE, Fault::Configuration, "choosing the application: the cluster has several")
+                .next(format!("give --app: {}", names.join(", "))))
+        }
+    }
+}
+
+fn one<'a>(operations: &'a Operations, id: &str, tenant: Option<&str>) -> Result<(&'a OperationKey, &'a Seen)> {
+    let mut found = operations.find(&OperationId::new(id));
+    found.retain(|(k, _)| tenant.is_none_or(|t| k.tenant.as_str() == t));
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Verdict, format!("looking for operation {id}: nobody knows it"))
+            .next("`readback ops list` shows what is known; closed operations are forgotten after their retention")),
+        several => {
+            let tenants: Vec<&str> = several.iter().map(|(k, _)| k.tenant.as_str()).collect();
+            Err(Error::new(codes::USAGE, Fault::Configuration, format!("looking for operation {id}: it is not unique"))
+                .next(format!("give --tenant: {}", tenants.join(", "))))
+        }
+    }
+}
+
+fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, limit: usize, now: WallTime, format: Format) {
+    let mut rows: Vec<(&OperationKey, &Seen)> = operations
+        .seen
+        .iter()
+        .filter(|(_, s)| status.is_none_or(|w| s.status().is_some_and(|s| s.word() == w)))
+        .filter(|(k, _)| tenant.is_none_or(|t| k.tenant.as_str() == t))
+        .collect();
+    rows.sort_by_key(|(_, s)| timeline::changed_at(s));
+    let total = rows.len();
+    rows.truncate(limit);
+    if format == Format::Table {
+        println!("{:<28} {:<12} {:<20} {:>4} {:>12}  why", "operation", "tenant", "status", "ver", "since");
+    }
+    for (key, seen) in rows {
+        let word = seen.status().map_or("held", |s| s.word());
+        let (code, detail) = timeline::why(seen);
+        let since = show_duration(now.since(timeline::changed_at(seen)));
+        match format {
+            Format::Table => println!(
+                "{:<28} {:<12} {word:<20} {:>4} {since:>12}  {}{}",
+                key.operation.as_str(),
+                key.tenant.as_str(),
+                seen.version(),
+                code.map(|c| format!("{c} ")).unwrap_or_default(),
+                detail.unwrap_or_default()
+            ),
+            Format::Json => println!(
+                "{}",
+                json!({
+                    "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step, "status": word,
+                    "version": seen.version(), "code": code, "detail": detail, "changed_at": timeline::changed_at(seen),
+                })
+            ),
+        }
+    }
+    if format == Format::Table && total > limit {
+        eprintln!("{limit} of {total} shown; --limit shows more");
+    }
+}
+
+fn send<C: Cluster>(
+    cluster: &C,
+    app: &ApplicationId,
+    operations: &mut Operations,
+    command: &Command,
+    format: Format,
+) -> Result<ExitCode> {
+    publish(cluster, app, command)?;
+    let Some(answer) = operations.answer(&command.command_id, Duration::from_secs(20))? else {
+        return Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Unreachable, "waiting for the answer to the command")
+            .because("no member answered within 20 s")
+            .next(format!(
+                "the command {} stays in the topic and is answered once a member runs; look again with `ops show`",
+                command.command_id
+            )));
+    };
+    match format {
+        Format::Json => println!(
+            "{}",
+            json!({ "schema": "readback.command/1", "command": command.command_id, "code": answer.code, "detail": answer.detail })
+        ),
+        Format::Table => println!("{}", answer.detail),
+    }
+    Ok(match answer.code.as_deref() {
+        None => ExitCode::SUCCESS,
+        Some("RB0709") => ExitCode::from(Fault::Stale.exit_code()),
+        Some(code) => {
+            eprintln!("refused: {code}; `readback explain {code}` tells more");
+            ExitCode::from(Fault::Verdict.exit_code())
+        }
+    })
+}
+
+fn publish<C: Cluster>(cluster: &C, app: &ApplicationId, command: &Command) -> Result<()> {
+    let unreachable = |fault| {
+        Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("writing command {}", command.command_id)).because(fault)
+    };
+    let topic = topics::commands(app);
+    let info = cluster.admin().and_then(|a| a.topic(&topic)).map_err(unreachable)?;
+    let partitions = info.map(|t| t.partitions).ok_or_else(|| {
+        Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("writing a command: no topic {topic}")).next("check --app")
+    })?;
+    let message = commands::CommandRecord::new(app, partitions, command)?;
+    cluster.publish(&[message.as_record()], Duration::from_secs(20)).map_err(unreachable)?;
+    Ok(())
+}

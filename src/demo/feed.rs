@@ -1,0 +1,128 @@
+//! What comes from outside in the demo: requests (some delivered twice), and an approver who reads the results.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::{ApprovalId, OperationId, TopicName, Tp, partition_of};
+use crate::intents::{Approval, Decision, ResultRecord, Status, headers};
+use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
+use crate::offset::NextOffset;
+use crate::record::{Headers, OutRecord};
+use crate::serdes::internal::{self, Wire};
+use crate::time::WallTime;
+
+use super::cases::{Case, Class};
+
+/// A topic with its schema's id.
+#[derive(Clone, Debug)]
+pub struct Outlet {
+    /// The topic.
+    pub topic: TopicName,
+    /// The registry's id; `None` on the in-process log.
+    pub schema_id: Option<u32>,
+}
+
+/// A Kafka fault as an error that people see.
+pub fn unreachable(fault: KafkaFault) -> Error {
+    Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "feeding the demo").because(fault)
+}
+
+/// Writes one public record.
+fn publish<C: Cluster, T: Wire>(cluster: &C, outlet: &Outlet, key: &str, record: &T) -> Result<()> {
+    let bytes = internal::encode(record)?;
+    let value = outlet.schema_id.map_or_else(|| bytes.clone(), |id| internal::frame(id, &bytes));
+    let headers = Headers::new().with(headers::SCHEMA, T::SCHEMA);
+    let out = OutRecord {
+        topic: &outlet.topic,
+        partition: None,
+        timestamp: None,
+        key: Some(key.as_bytes()),
+        value: Some(&value),
+        headers: Some(&headers),
+    };
+    cluster.publish(&[out], Duration::from_secs(30)).map(|_| ()).map_err(unreachable)
+}
+
+/// Sends the request of a case; every eighth is delivered a second time under another message ID, as producers do.
+pub fn request<C: Cluster>(cluster: &C, outlet: &Outlet, case: &Case, now: WallTime) -> Result<()> {
+    let op = case.operation();
+    let first = case.request(now, 1);
+    publish(cluster, outlet, op.as_str(), &first)?;
+    if case.index % 8 == 0 {
+        let again = crate::intents::WorkRequest { message_id: format!("msg-{:04}-2", case.index).into(), ..first };
+        publish(cluster, outlet, op.as_str(), &again)?;
+    }
+    Ok(())
+}
+
+/// Reads the results topic from its start, and answers what waits for an approval.
+pub struct Approver {
+    reader: Box<dyn Reader>,
+    outlet: Outlet,
+    cases: BTreeMap<OperationId, Class>,
+    answered: BTreeSet<OperationId>,
+    /// Everything read so far, in topic order.
+    pub results: Vec<ResultRecord>,
+}
+
+impl Approver {
+    /// Starts at the beginning of `results`.
+    pub fn new<C: Cluster>(cluster: &C, results: &TopicName, partitions: u32, outlet: Outlet, cases: &[Case]) -> Result<Self> {
+        let mut reader = cluster.reader(Isolation::Committed).map_err(unreachable)?;
+        let start: Vec<_> = (0..partitions).map(|p| (Tp::new(results.clone(), p as i32), NextOffset(0))).collect();
+        reader.assign(&start).map_err(unreachable)?;
+        let cases = cases.iter().map(|c| (c.operation(), c.class)).collect();
+        Ok(Self { reader, outlet, cases, answered: BTreeSet::new(), results: Vec::new() })
+    }
+
+    /// Reads for at most `limit`, answering what asks for it.
+    pub fn turn<C: Cluster>(&mut self, cluster: &C, limit: Duration, now: WallTime) -> Result<()> {
+        let until = std::time::Instant::now() + limit;
+        while std::time::Instant::now() < until {
+            match self.reader.poll(Duration::from_millis(50)) {
+                Ok(Some(record)) => {
+                    let Some(value) = record.value else { continue };
+                    let bytes = if self.outlet.schema_id.is_some() { value.slice(5.min(value.len())..) } else { value };
+                    let result: ResultRecord = internal::decode(&bytes)?;
+                    self.answer(cluster, &result, now)?;
+                    self.results.push(result);
+                }
+                Ok(None) => {}
+                Err(fault) => tracing::debug!(%fault, "reading results"),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer<C: Cluster>(&mut self, cluster: &C, result: &ResultRecord, now: WallTime) -> Result<()> {
+        if result.status != Status::AwaitingApproval || self.answered.contains(&result.operation_id) {
+            return Ok(());
+        }
+        let decision = match self.cases.get(&result.operation_id) {
+            Some(Class::Approved) => Decision::Approve,
+            Some(Class::DeniedByApprover) => Decision::Deny,
+            _ => return Ok(()),
+        };
+        let Some(plan_hash) = result.plan_hash.clone() else { return Ok(()) };
+        let approval = Approval {
+            approval_id: ApprovalId::from(format!("approval-{}", result.operation_id)),
+            tenant: result.tenant.clone(),
+            operation_id: result.operation_id.clone(),
+            plan_hash,
+            approver: "approver@acme".into(),
+            decision,
+            expires_at: now.plus(Duration::from_secs(300)),
+            policy_version: "demo".into(),
+            reason: Some("demo".into()),
+        };
+        publish(cluster, &self.outlet, result.operation_id.as_str(), &approval)?;
+        self.answered.insert(result.operation_id.clone());
+        Ok(())
+    }
+}
+
+/// The partition that an operation's results are on.
+pub fn results_partition(op: &OperationId, partitions: u32) -> i32 {
+    partition_of(op.root().as_str().as_bytes(), partitions).0
+}

@@ -1,0 +1,130 @@
+//! The two members of the demo: real processes of this very program, killed and started again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Fault, Result, codes};
+
+/// What a member needs to start.
+#[derive(Clone, Debug)]
+pub struct MemberSetup {
+    /// This program.
+    pub program: PathBuf,
+    /// The topology's directory.
+    pub topology: PathBuf,
+    /// Where state and logs go.
+    pub dir: PathBuf,
+    /// Environment: brokers, registry, targets.
+    pub env: Vec<(String, String)>,
+}
+
+/// One member process in its slot.
+pub struct Member {
+    setup: MemberSetup,
+    ordinal: u32,
+    child: Option<Child>,
+    /// How often it was killed.
+    pub kills: u32,
+}
+
+impl Member {
+    /// Starts member `ordinal`; with a fail point its first process ends there.
+    pub fn start(setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Member> {
+        let mut member = Member { setup: setup.clone(), ordinal, child: None, kills: 0 };
+        member.spawn(fail_point)?;
+        Ok(member)
+    }
+
+    /// `kill -9`, then the same slot again at once, as a supervisor would.
+    pub fn kill_and_restart(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.kills += 1;
+        self.spawn(None)
+    }
+
+    /// Whether it still runs. A death at a fail point is answered as a supervisor would (`expected`); any other exit is told with
+    /// its code and the log's place.
+    pub fn check(&mut self, expected: bool) -> Result<()> {
+        let Some(child) = &mut self.child else { return Ok(()) };
+        match child.try_wait() {
+            Ok(Some(status)) if expected && status.code().is_none() => {
+                self.kills += 1;
+                self.spawn(None)
+            }
+            Ok(Some(status)) => Err(Error::new(
+                codes::BUG,
+                Fault::Bug,
+                format!("member {} ended by itself with {status}; its log: {}", self.ordinal, self.log().display()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// SIGTERM, then at most `limit` until it has left; beyond that it is killed and the fact is told.
+    pub fn stop(&mut self, limit: Duration) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            if let Ok(Some(status)) = child.try_wait() {
+                return match status.code() {
+                    Some(0) => Ok(()),
+                    _ => Err(Error::new(codes::BUG, Fault::Bug, format!("member {} stopped with {status}", self.ordinal))
+                        .next(format!("read {}", self.log().display()))),
+                };
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(Error::new(codes::STOP_TIMEOUT, Fault::Bug, format!("member {} did not stop within {limit:?}", self.ordinal)))
+    }
+
+    /// Its log file.
+    pub fn log(&self) -> PathBuf {
+        self.setup.dir.join(format!("member-{}.log", self.ordinal))
+    }
+
+    fn spawn(&mut self, fail_point: Option<&str>) -> Result<()> {
+        let doing = || format!("starting member {} of the demo", self.ordinal);
+        let log =
+            open_log(&self.log()).map_err(|e| Error::new(codes::FILE_UNREADABLE, Fault::Configuration, doing()).because(e))?;
+        let child = Command::new(&self.setup.program)
+            .arg("run")
+            .arg(&self.setup.topology)
+            .envs(self.setup.env.iter().map(|(k, v)| (k, v)))
+            .env("READBACK_STATE__DIR", self.setup.dir.join(format!("state-{}", self.ordinal)))
+            .env("READBACK_SLOTS__ORDINAL", self.ordinal.to_string())
+            .env("READBACK_ADMIN__LISTEN", "127.0.0.1:0")
+            .envs(fail_point.map(|p| ("READBACK_FAIL", p)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|e| Error::new(codes::BUG, Fault::Bug, doing()).because(e))?;
+        self.child = Some(child);
+        Ok(())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    std::fs::OpenOptions::new().create(true).append(true).open(path)
+}

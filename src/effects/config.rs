@@ -1,0 +1,182 @@
+//! What the effect stage is made from, and how a runtime gets it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::contract::{Contract, Credentials, Parameters};
+use crate::error::Error;
+use crate::http::{Answer, CallLimits, Destination, HttpPort};
+use crate::ids::{ApplicationId, CallName, ContractName, StepName, TopicName, WireKey};
+use crate::intents::{AnswerClass, Cost, PublicSink, RenderedRequest, topics as names};
+use crate::kafka::Reading;
+use crate::state::{ChangelogSpec, EngineKind, StoreId, StoreSpec};
+use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TopicUse};
+use crate::time::WallTime;
+
+use super::decide::Denial;
+use super::fold::Verdict;
+use super::rules::{Assumptions, Rules};
+use super::shared::Shared;
+use super::status::LedgerRecord;
+use super::task::EffectTask;
+
+/// How an answer reads under its contract.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Classified {
+    /// Its class.
+    pub class: AnswerClass,
+    /// The target's reference; for proposals the proposal itself.
+    pub reference: Option<String>,
+    /// Not before this, as the target said.
+    pub retry_at: Option<WallTime>,
+    /// What a proposal did cost.
+    pub cost: Cost,
+}
+
+/// How the pages of a readback read so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Judged {
+    /// That is all there is to know.
+    Done(Verdict),
+    /// Another page follows, by this token.
+    NextPage(String),
+}
+
+/// What a contract says about answers; pure.
+pub trait Judge: Send + Sync {
+    /// Reads an answer to the call, seen at `at`.
+    fn classify(&self, answer: &Answer, at: WallTime) -> Classified;
+    /// The readback's request; `page` is the token of the page before.
+    fn readback(&self, parameters: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error>;
+    /// Reads the pages so far.
+    fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged;
+}
+
+/// Whether an operation may be sent now: policy, approval, target version. Deadline and cancel are `decide()`'s own.
+pub trait Guard: Send + Sync {
+    /// `Err` says why not.
+    fn may_send(&self, operation: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial>;
+}
+
+/// A guard that has nothing to ask.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unguarded;
+
+impl Guard for Unguarded {
+    fn may_send(&self, _: &LedgerRecord, _: &Parameters, _: WallTime) -> Result<(), Denial> {
+        Ok(())
+    }
+}
+
+/// One call of one contract version, ready to use.
+pub struct CallSpec {
+    /// The target: permits and breakers are counted by it.
+    pub target: String,
+    /// Facts and assumptions.
+    pub rules: Rules,
+    /// What the contract says about answers.
+    pub judge: Arc<dyn Judge>,
+    /// Where calls go.
+    pub to: Destination,
+    /// Secrets, read at send time.
+    pub credentials: Vec<Credentials>,
+    /// Limits of one call.
+    pub limits: CallLimits,
+    /// Calls at once, all partitions of the process together.
+    pub concurrency: usize,
+    /// Most pages of one readback.
+    pub pages: u32,
+}
+
+impl CallSpec {
+    /// The call of a contract, judged by `judge`.
+    pub fn of(contract: &Contract, call: &crate::contract::Call, judge: Arc<dyn Judge>, host: Assumptions) -> Self {
+        let t = &contract.target;
+        Self {
+            target: contract.name.to_string(),
+            rules: Rules::of(call, host),
+            judge,
+            to: Destination { base_url: t.base_url.clone(), hosts: t.hosts.clone(), private: t.private },
+            credentials: t.credentials.clone(),
+            limits: CallLimits { connect: call.budget.connect, cut: call.budget.timeout, body: call.budget.answer },
+            concurrency: call.budget.concurrency,
+            pages: call.readback.as_ref().map_or(1, |r| r.pages.max(1)),
+        }
+    }
+}
+
+/// Every call of every loaded contract version.
+pub type CallBook = BTreeMap<(ContractName, i64, CallName), Arc<CallSpec>>;
+
+/// The effect unit's configuration.
+#[derive(Clone)]
+pub struct EffectsConfig {
+    /// The application.
+    pub application: ApplicationId,
+    /// Names this run of this process; never used twice.
+    pub incarnation: String,
+    /// Partition count of outbox, control, ledger and plans.
+    pub partitions: u32,
+    /// Calls that intents may name.
+    pub calls: CallBook,
+    /// Asked right before every send.
+    pub guard: Arc<dyn Guard>,
+    /// Where results of a step go.
+    pub results: BTreeMap<StepName, PublicSink>,
+    /// Where dead letters of a step go.
+    pub dead_letters: BTreeMap<StepName, PublicSink>,
+    /// Where calls are made.
+    pub http: Arc<dyn HttpPort>,
+    /// What the whole process shares: burn registry, permits, hearsay.
+    pub shared: Arc<Shared>,
+    /// Assumptions for records whose contract is not loaded.
+    pub host: Assumptions,
+    /// Open operations per partition; beyond them its outbox is not read, its control topic is.
+    pub max_open: usize,
+}
+
+/// The ledger's place among the stores.
+pub(super) const LEDGER: StoreId = StoreId(0);
+
+impl EffectsConfig {
+    /// The outbox.
+    pub fn outbox(&self) -> TopicName {
+        names::outbox(&self.application)
+    }
+    /// The control topic.
+    pub fn control(&self) -> TopicName {
+        names::control(&self.application)
+    }
+    /// The return topic.
+    pub fn plans(&self) -> TopicName {
+        names::plans(&self.application)
+    }
+}
+
+fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+/// The effect stage as a sub-topology; `id` is its number within the application.
+pub fn subtopology(config: EffectsConfig, id: u32) -> SubtopologyPlan {
+    let config = Arc::new(config);
+    let source = |topic| SourceSpec { topic, reading: Reading::Split, start: StartAt::Refuse };
+    let changelog =
+        ChangelogSpec { topic: names::ledger_changelog(&config.application), config: settings(&[("cleanup.policy", "compact")]) };
+    SubtopologyPlan {
+        id,
+        sources: vec![source(config.outbox()), source(config.control())],
+        stores: vec![StoreSpec { name: "ledger".into(), engine: EngineKind::Disk, changelog: Some(changelog) }],
+        build: Arc::new(move |seed| Ok(Box::new(EffectTask::new(Arc::clone(&config), seed)))),
+    }
+}
+
+/// The topics that the effect stage needs, all of the same partition count: its changelog is made with its store.
+pub fn topics(config: &EffectsConfig) -> Vec<InternalTopic> {
+    let n = config.partitions;
+    // Purged behind the ledger by DeleteRecords, never by time.
+    let kept = settings(&[("cleanup.policy", "delete"), ("retention.ms", "-1")]);
+    let week = settings(&[("cleanup.policy", "delete"), ("retention.ms", "604800000")]);
+    let topic = |name, config| InternalTopic { name, partitions: Some(n), config, usage: TopicUse::Internal };
+    vec![topic(config.outbox(), kept.clone()), topic(config.control(), kept), topic(config.plans(), week)]
+}

@@ -1,0 +1,393 @@
+//! The state machine: from status, facts and rules to the next action. Pure: no clock, no socket, no store. The checker, the
+//! simulator and the program run this same function.
+
+use crate::contract::{Completion, Confirm};
+use crate::error::{Code, codes};
+use crate::ids::DispatchToken;
+use crate::intents::{AckLevel, AnswerClass, Flag, Status};
+use crate::time::WallTime;
+
+use super::rules::{Rule, Rules};
+use super::status::{Attempt, AttemptState, LedgerRecord, Phase, Seen, Warrant, WarrantKind};
+
+/// Why policy, approval or target version say no.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Denial {
+    /// The code.
+    pub code: Code,
+    /// In words, without payload.
+    pub detail: String,
+}
+
+/// What the owner knows besides the status, right now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// Nothing before it in its lane holds it back.
+    pub lane_free: bool,
+    /// A call may be started: concurrency, rate and breaker allow.
+    pub permit: bool,
+    /// A readback may be started; has limits of its own.
+    pub read_permit: bool,
+    /// A readback is under way.
+    pub reading: bool,
+    /// Our clock and the target's disagree by more than `ε`.
+    pub drift: bool,
+    /// Policy, approval or target version say no.
+    pub denied: Option<Denial>,
+}
+
+/// What is to be done next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Nothing before the next event, or this time.
+    Wait(Option<WallTime>),
+    /// Nothing before a permit is free, at the latest at this time.
+    WaitForPermit(Option<WallTime>),
+    /// Journal an attempt, with one warrant for each earlier one; send it after the commit.
+    Journal(Vec<Warrant>),
+    /// Ask the target.
+    Read,
+    /// Everything that may have left is proven absent.
+    Settle,
+    /// A person must decide.
+    Park(Code, &'static str),
+    /// The end.
+    End(End),
+    /// Delete the record.
+    Forget,
+}
+
+/// An end with what it rests on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Which.
+    pub status: Status,
+    /// How far it provably got, where that changes.
+    pub ack: Option<AckLevel>,
+    /// Why.
+    pub code: Option<Code>,
+    /// In words, without payload.
+    pub detail: Option<String>,
+    /// What must not pass silently.
+    pub flags: Vec<Flag>,
+}
+
+fn end(status: Status, code: Option<Code>, detail: Option<String>) -> Action {
+    Action::End(End { status, ack: None, code, detail, flags: Vec::new() })
+}
+
+/// The next action for one operation.
+pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
+    match r.phase {
+        Phase::Held => return forget(r, rules, now),
+        Phase::Ended if rules.lag.is_some() && r.read_at.is_some_and(|t| t <= now) && !f.reading => {
+            return if f.read_permit { Action::Read } else { Action::WaitForPermit(None) };
+        }
+        Phase::Ended => return forget(r, rules, now),
+        _ => {}
+    }
+    if let Some(action) = proven(r, rules) {
+        return action;
+    }
+    if let Some(action) = weakened(r, f, rules, now) {
+        return action;
+    }
+    if r.open() {
+        return Action::Wait(None);
+    }
+    match (r.phase, r.clean()) {
+        (Phase::Parked, clean) => parked(r, f, rules, now, clean),
+        (_, true) => when_clean(r, f, rules, now),
+        (_, false) => when_unsure(r, f, rules, now),
+    }
+}
+
+fn forget(r: &LedgerRecord, rules: &Rules, now: WallTime) -> Action {
+    let at = rules.forget_at(r);
+    if now >= at { Action::Forget } else { Action::Wait(Some(at)) }
+}
+
+/// What a readback or an answer has proven already.
+fn proven(r: &LedgerRecord, rules: &Rules) -> Option<Action> {
+    let applied = r.any(AttemptState::Applied);
+    let answer_suffices =
+        rules.confirm == Confirm::Answer && (rules.completion == Completion::Sync || !rules.hold(Rule::AcceptedIsNotDone));
+    let (ack, twice) = match r.seen {
+        Seen::OtherContent if r.phase == Phase::Parked => return None,
+        Seen::OtherContent => return Some(Action::Park(codes::EFFECT_CONFLICT, "the target shows other content under our key")),
+        Seen::Present => (AckLevel::Confirmed, false),
+        Seen::Twice => (AckLevel::Confirmed, true),
+        Seen::Nothing if applied && answer_suffices => (AckLevel::Answered, false),
+        Seen::Nothing => return None,
+    };
+    let mut flags = Vec::new();
+    if twice {
+        flags.push(Flag::DuplicateSuspected);
+    }
+    if r.any(AttemptState::Rejected) {
+        flags.push(Flag::Contradiction);
+    }
+    if r.cancelled {
+        flags.push(Flag::CancelTooLate);
+    }
+    let code = twice.then_some(codes::DUPLICATE_SUSPECTED);
+    Some(Action::End(End { status: Status::Confirmed, ack: Some(ack), code, detail: None, flags }))
+}
+
+/// What goes wrong with a rule switched off; never anything in the program.
+fn weakened(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option<Action> {
+    if !rules.hold(Rule::NegativeSpeaksForItself) && r.any(AttemptState::Rejected) {
+        return Some(end(Status::Refused, Some(codes::TARGET_REFUSED), None));
+    }
+    if !rules.hold(Rule::CancelWaits) && r.cancelled {
+        return Some(end(Status::Cancelled, None, None));
+    }
+    if !rules.hold(Rule::ChecksOnlyForbid) && !r.open() {
+        if now > r.deadline {
+            return Some(end(Status::Expired, Some(codes::EXPIRED), None));
+        }
+        if let Some(d) = &f.denied {
+            return Some(end(Status::Denied, Some(d.code), Some(d.detail.clone())));
+        }
+    }
+    if !rules.hold(Rule::CoverEveryAttempt) && !r.open() && r.attempts.len() < rules.attempts {
+        let last = r.attempts.last()?;
+        let proof = matches!(last.state, AttemptState::Unsent | AttemptState::RetryLater);
+        return proof.then(|| Action::Journal(vec![Warrant { covers: last.n, kind: WarrantKind::Unsent, by: None }]));
+    }
+    None
+}
+
+/// Whether a send is still permitted.
+fn may(r: &LedgerRecord, f: &Facts, now: WallTime) -> bool {
+    !r.cancelled && !r.revoked && now <= r.deadline && f.denied.is_none()
+}
+
+fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool) -> Action {
+    if r.cancelled && clean {
+        return end(Status::Cancelled, None, None);
+    }
+    if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now)) {
+        let warrants = r.attempts.iter().map(|a| proof(a).unwrap_or(WarrantKind::Operator));
+        let named = |(a, kind): (&Attempt, WarrantKind)| Warrant {
+            covers: a.n,
+            by: (kind == WarrantKind::Operator).then(|| by.clone()),
+            kind,
+        };
+        let warrants = r.attempts.iter().zip(warrants).map(named).collect();
+        return if f.permit { Action::Journal(warrants) } else { Action::WaitForPermit(Some(past(r.deadline))) };
+    }
+    match r.read_at.filter(|_| rules.lag.is_some() && !f.reading) {
+        Some(at) if at <= now && f.read_permit => Action::Read,
+        Some(at) if at <= now => Action::WaitForPermit(None),
+        at => Action::Wait(at),
+    }
+}
+
+fn when_clean(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
+    let rejected = r.any(AttemptState::Rejected);
+    let refused = || end(Status::Refused, Some(codes::TARGET_REFUSED), None);
+    if rejected && r.phase != Phase::Unknown {
+        return refused();
+    }
+    if r.cancelled {
+        return end(Status::Cancelled, None, None);
+    }
+    if now > r.deadline || r.retry_at.is_some_and(|t| t > r.deadline) {
+        return end(Status::Expired, Some(codes::EXPIRED), None);
+    }
+    if rejected {
+        return refused();
+    }
+    if r.revoked {
+        return end(Status::Denied, Some(codes::DENIED), Some("the approval was taken back".to_owned()));
+    }
+    if let Some(d) = &f.denied {
+        return end(Status::Denied, Some(d.code), Some(d.detail.clone()));
+    }
+    if conflict_answered(r) {
+        return Action::Park(codes::EFFECT_CONFLICT, "the target knows the key with other content");
+    }
+    if r.attempts.len() >= rules.attempts {
+        return Action::Park(codes::BUDGET_EXHAUSTED, "all attempts are used; proven not applied");
+    }
+    match r.retry_at {
+        Some(at) if at > now => Action::Wait(Some(at.min(past(r.deadline)))),
+        _ if !f.lane_free => Action::Wait(Some(past(r.deadline))),
+        _ if !f.permit => Action::WaitForPermit(Some(past(r.deadline))),
+        _ => match cover_all(r, f, rules, now) {
+            Some(warrants) => Action::Journal(warrants),
+            None => Action::Park(codes::UNPROVABLE, "an earlier attempt is not covered"),
+        },
+    }
+}
+
+/// The first moment at which a deadline has passed.
+fn past(deadline: WallTime) -> WallTime {
+    deadline.plus(std::time::Duration::from_millis(1))
+}
+
+fn conflict_answered(r: &LedgerRecord) -> bool {
+    r.attempts.iter().any(|a| a.class == Some(AnswerClass::KeyConflict))
+}
+
+fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
+    let absent = r.absent_at.is_some_and(|at| !rules.hold(Rule::SettleBeforeAbsent) || rules.settle_at(r).is_some_and(|s| at >= s));
+    if absent && !f.drift {
+        return match r.any(AttemptState::Applied) {
+            true => Action::Park(codes::CONTRADICTION, "the target said it did it, and does not show it"),
+            false => Action::Settle,
+        };
+    }
+    let too_old = r.unknown_since.map(|t| t.plus(rules.unknown_max_age));
+    if too_old.is_some_and(|t| t <= now) {
+        return Action::Park(codes::UNKNOWN_TOO_LONG, "unknown for longer than allowed");
+    }
+    let resend = match may(r, f, now) && r.attempts.len() < rules.attempts && !conflict_answered(r) {
+        true => cover_all(r, f, rules, now),
+        false => None,
+    };
+    let due = r.retry_at.filter(|t| *t > now);
+    match (resend, due) {
+        (Some(warrants), None) if f.permit && f.lane_free => Action::Journal(warrants),
+        // No permit to send is no reason not to read.
+        (Some(_), None) => match read_on(r, f, rules, now, too_old, true) {
+            Action::Wait(until) => Action::WaitForPermit(until),
+            other => other,
+        },
+        (Some(_), due) => read_on(r, f, rules, now, due.into_iter().chain(too_old).min(), true),
+        (None, _) => read_on(r, f, rules, now, too_old, false),
+    }
+}
+
+/// Goes on reading, or parks where reading can prove nothing more. `resend` = a re-send will be allowed at `until`.
+fn read_on(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, until: Option<WallTime>, resend: bool) -> Action {
+    if rules.lag.is_none() {
+        return match resend {
+            true => Action::Wait(until),
+            false if conflict_answered(r) => Action::Park(codes::EFFECT_CONFLICT, "the target knows the key with other content"),
+            false if r.attempts.len() >= rules.attempts => Action::Park(codes::BUDGET_EXHAUSTED, "all attempts are used; unknown"),
+            false => Action::Park(codes::UNPROVABLE, "nothing can prove what happened"),
+        };
+    }
+    if f.reading {
+        return Action::Wait(until);
+    }
+    let settle = rules.settle_at(r);
+    if settle.is_none() && !resend && r.absent_at.is_some_and(|at| at >= rules.shown_at(r)) {
+        return Action::Park(codes::UNPROVABLE, "absent, but nothing bounds how late the request may arrive");
+    }
+    let used = usize::try_from(r.reads).unwrap_or(usize::MAX) >= rules.readbacks;
+    let last = settle.unwrap_or_else(|| rules.shown_at(r));
+    // The budget never ends before the first read that may be believed.
+    let read_late = r.last_reads.iter().any(|read| read.at >= last);
+    if used && read_late {
+        return Action::Park(codes::READBACK_INCONCLUSIVE, "readbacks stayed inconclusive; their budget is used");
+    }
+    let at = if used { last.max(r.read_at.unwrap_or(now)) } else { r.read_at.unwrap_or(now) };
+    match at <= now {
+        true if f.read_permit => Action::Read,
+        true => Action::WaitForPermit(until),
+        false => Action::Wait(Some(until.map_or(at, |u| u.min(at)))),
+    }
+}
+
+fn proof(a: &Attempt) -> Option<WarrantKind> {
+    match a.state {
+        AttemptState::Unsent => Some(WarrantKind::Unsent),
+        AttemptState::RetryLater => Some(WarrantKind::RejectedEarly),
+        AttemptState::SettledAbsent => Some(WarrantKind::SettledAbsent),
+        _ => None,
+    }
+}
+
+/// A warrant for every earlier attempt, or none at all.
+pub fn cover_all(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option<Vec<Warrant>> {
+    let keyed = !f.drift && rules.key_holds(r, now);
+    let cover = |a: &Attempt| {
+        let kind = match a.state {
+            AttemptState::Maybe | AttemptState::InProgress if keyed => Some(WarrantKind::Dedupe),
+            AttemptState::Maybe | AttemptState::InProgress if rules.duplicates => Some(WarrantKind::DuplicatesAccepted),
+            _ => proof(a),
+        };
+        kind.map(|kind| Warrant { covers: a.n, kind, by: None })
+    };
+    r.attempts.iter().map(cover).collect()
+}
+
+/// Under which name and when an attempt is journalled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// Process incarnation and assignment.
+    pub epoch: String,
+    /// The attempt's secret.
+    pub token: DispatchToken,
+    /// Wall time read before the record is built.
+    pub at: WallTime,
+}
+
+/// Adds the attempt that `decide` asked for. The window is fixed here.
+pub fn journal(r: &mut LedgerRecord, warrants: Vec<Warrant>, stamp: Stamp, rules: &Rules) {
+    debug_assert!(!r.open(), "one attempt open at a time");
+    debug_assert!(
+        warrants.len() == r.attempts.len() || !rules.hold(Rule::CoverEveryAttempt),
+        "a warrant for every earlier attempt"
+    );
+    debug_assert!(r.phase != Phase::Ended && !r.any(AttemptState::Applied), "nothing is sent after a positive end");
+    let ms = |d: std::time::Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+    r.attempts.push(Attempt {
+        n: i32::try_from(r.attempts.len() + 1).unwrap_or(i32::MAX),
+        epoch: stamp.epoch,
+        token: stamp.token,
+        journalled_at: stamp.at,
+        send_not_after: stamp.at.plus(rules.window),
+        tail_ms: ms(rules.cut + rules.pause),
+        in_flight_ms: rules.in_flight.map(ms),
+        lag_ms: ms(rules.lag.unwrap_or_default()),
+        state: AttemptState::Journaled,
+        class: None,
+        status: None,
+        digest: None,
+        ended_at: None,
+        warrants,
+    });
+    r.phase = Phase::InFlight;
+    r.ack = r.ack.max(AckLevel::Dispatched);
+    (r.forced_by, r.retry_at, r.code, r.detail) = (None, None, None, None);
+}
+
+/// Carries out an action that needs nothing but the record; the others are the stage's.
+pub fn apply(r: &mut LedgerRecord, action: &Action, now: WallTime) {
+    match action {
+        Action::Settle => {
+            for a in r.attempts.iter_mut().filter(|a| matches!(a.state, AttemptState::Maybe | AttemptState::InProgress)) {
+                a.state = AttemptState::SettledAbsent;
+            }
+            r.retry_at = None;
+        }
+        Action::Park(code, detail) => {
+            r.phase = Phase::Parked;
+            (r.code, r.detail) = (Some(i32::from(code.0)), Some((*detail).to_owned()));
+            r.read_at = None;
+        }
+        Action::End(e) => {
+            for flag in &e.flags {
+                r.raise(*flag);
+            }
+            r.ack = e.ack.map_or(r.ack, |a| r.ack.max(a));
+            close(r, e.status, e.code, e.detail.clone(), now);
+        }
+        Action::Wait(_) | Action::WaitForPermit(_) | Action::Journal(_) | Action::Read | Action::Forget => {}
+    }
+}
+
+/// Ends an operation, once and for ever.
+pub(super) fn close(r: &mut LedgerRecord, status: Status, code: Option<Code>, detail: Option<String>, now: WallTime) {
+    debug_assert!(r.phase != Phase::Ended, "an end never changes");
+    debug_assert!(status.is_end());
+    r.phase = Phase::Ended;
+    r.end = Some(status);
+    (r.code, r.detail) = (code.map(|c| i32::from(c.0)), detail);
+    (r.read_at, r.retry_at, r.unknown_since) = (None, None, None);
+    r.closed_at = Some(now);
+}

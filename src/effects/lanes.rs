@@ -1,0 +1,165 @@
+//! The index in memory: open operations by lane, due times, and who waits for a permit. Rebuilt from the store at assignment.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use crate::ids::{OrderingKey, Tenant};
+use crate::time::WallTime;
+
+use super::ledger::Op;
+
+type Lane = (String, OrderingKey);
+
+#[derive(Debug)]
+struct Place {
+    lane: Lane,
+    sequence: i64,
+    due: Option<WallTime>,
+}
+
+/// Who waits at one gate, by tenant.
+#[derive(Debug, Default)]
+struct Line {
+    limit: usize,
+    turns: VecDeque<Tenant>,
+    queues: HashMap<Tenant, VecDeque<Op>>,
+}
+
+/// Open operations of one partition.
+#[derive(Debug, Default)]
+pub struct Index {
+    lanes: HashMap<Lane, BTreeMap<(i64, Op), bool>>,
+    places: HashMap<Op, Place>,
+    due: BTreeSet<(WallTime, Op)>,
+    starved: BTreeMap<String, Line>,
+    starving: HashSet<Op>,
+}
+
+impl Index {
+    /// How many operations are open.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether an operation is in here.
+    pub fn holds(&self, op: &str) -> bool {
+        self.places.contains_key(op)
+    }
+
+    /// Enters an operation or moves its due time; `passable` = those behind it may go on. Answers who may go on now.
+    pub fn put(&mut self, op: &str, lane: Lane, sequence: i64, passable: bool, due: Option<WallTime>) -> Option<Op> {
+        self.set_due(op, due, &lane, sequence);
+        let was = self.lanes.entry(lane.clone()).or_default().insert((sequence, op.to_owned()), passable);
+        (passable && was != Some(true)).then(|| self.after(&lane, sequence, op)).flatten()
+    }
+
+    /// Takes an operation out. Answers who may go on now.
+    pub fn remove(&mut self, op: &str) -> Option<Op> {
+        let place = self.places.remove(op)?;
+        if let Some(due) = place.due {
+            self.due.remove(&(due, op.to_owned()));
+        }
+        self.starving.remove(op);
+        let lane = self.lanes.get_mut(&place.lane)?;
+        lane.remove(&(place.sequence, op.to_owned()));
+        if lane.is_empty() {
+            self.lanes.remove(&place.lane);
+            return None;
+        }
+        self.after(&place.lane, i64::MIN, "")
+    }
+
+    /// Whether everything before this operation in its lane lets it pass. An unreadable intent stands in the lane of no
+    /// target and holds back every target's lane under its key.
+    pub fn free(&self, op: &str) -> bool {
+        let Some(place) = self.places.get(op) else { return true };
+        let upto = (place.sequence, op.to_owned());
+        let pass = |lane: &Lane| self.lanes.get(lane).is_none_or(|l| l.range(..upto.clone()).all(|(_, passable)| *passable));
+        pass(&place.lane) && pass(&(String::new(), place.lane.1.clone()))
+    }
+
+    /// The first one behind `sequence` that does not let others pass.
+    fn after(&self, lane: &Lane, sequence: i64, op: &str) -> Option<Op> {
+        let behind = self.lanes.get(lane)?.range((sequence, op.to_owned())..);
+        behind.filter(|((_, o), passable)| o != op && !**passable).map(|((_, o), _)| o.clone()).next()
+    }
+
+    fn set_due(&mut self, op: &str, due: Option<WallTime>, lane: &Lane, sequence: i64) {
+        let place = self.places.entry(op.to_owned()).or_insert_with(|| Place { lane: lane.clone(), sequence, due: None });
+        if place.due == due {
+            return;
+        }
+        if let Some(old) = place.due.take() {
+            self.due.remove(&(old, op.to_owned()));
+        }
+        place.due = due;
+        if let Some(due) = due {
+            self.due.insert((due, op.to_owned()));
+        }
+    }
+
+    /// An operation that is due, if there is one.
+    pub fn pop_due(&mut self, now: WallTime) -> Option<Op> {
+        let (at, op) = self.due.first()?.clone();
+        if at > now {
+            return None;
+        }
+        self.due.pop_first();
+        if let Some(place) = self.places.get_mut(&op) {
+            place.due = None;
+        }
+        Some(op)
+    }
+
+    /// When the next one is due.
+    pub fn next_due(&self) -> Option<WallTime> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Queues an operation for a permit of this gate, behind others of its tenant.
+    pub fn starve(&mut self, op: &str, tenant: Tenant, gate: (String, usize)) {
+        if self.starving.insert(op.to_owned()) {
+            let line = self.starved.entry(gate.0).or_default();
+            line.limit = gate.1;
+            let of = line.queues.entry(tenant.clone()).or_default();
+            if of.is_empty() {
+                line.turns.push_back(tenant);
+            }
+            of.push_back(op.to_owned());
+        }
+    }
+
+    /// Gates that somebody waits at, with their limits.
+    pub fn gates(&self) -> Vec<(String, usize)> {
+        self.starved.iter().map(|(gate, line)| (gate.clone(), line.limit)).collect()
+    }
+
+    /// Who goes on next at a gate: tenants take turns, each in its own order.
+    pub fn feed(&mut self, gate: &str) -> Option<Op> {
+        let line = self.starved.get_mut(gate)?;
+        while let Some(tenant) = line.turns.pop_front() {
+            let Some(of) = line.queues.get_mut(&tenant) else { continue };
+            let op = of.pop_front();
+            match of.is_empty() {
+                true => {
+                    line.queues.remove(&tenant);
+                }
+                false => line.turns.push_back(tenant),
+            }
+            if let Some(op) = op.filter(|op| self.starving.remove(op)) {
+                return Some(op);
+            }
+        }
+        self.starved.remove(gate);
+        None
+    }
+
+    /// Whether an operation waits for a permit.
+    pub fn starves(&self, op: &str) -> bool {
+        self.starving.contains(op)
+    }
+
+    /// Whether somebody waits for a permit.
+    pub fn hungry(&self) -> bool {
+        !self.starving.is_empty()
+    }
+}

@@ -1,0 +1,80 @@
+//! One readback: page after page until the contract's predicates have an answer. Has its own permits and breaker, so that a
+//! closed send breaker never blocks it.
+
+use crate::http::{Answer, Finished, NotSent, Outgoing, Wire};
+use crate::intents::AnswerClass;
+use crate::time::WallTime;
+
+use super::config::Judged;
+use super::dispatch::{Desk, Finish, PendingRead, secrets};
+use super::evidence;
+use super::fold::{Outcome, Verdict};
+
+/// The gate of a target's readbacks.
+pub fn gate(target: &str) -> String {
+    format!("{target}/read")
+}
+
+struct Reading {
+    desk: Desk,
+    read: PendingRead,
+    pages: Vec<Answer>,
+    began: Option<WallTime>,
+}
+
+impl Desk {
+    /// Hands a readback to the network.
+    pub fn read(&self, read: PendingRead) {
+        Reading { desk: self.clone(), read, pages: Vec::new(), began: None }.ask(None);
+    }
+}
+
+impl Reading {
+    fn ask(self, page: Option<&str>) {
+        let spec = &self.read.spec;
+        let request = spec.judge.readback(&self.read.parameters, &self.read.wire_key, page);
+        let (request, secret_headers) = match (request, secrets(spec)) {
+            (Ok(request), Ok(secrets)) => (request, secrets),
+            (Err(e), _) | (_, Err(e)) => return self.done(Verdict::Incomplete(format!("the readback can't be asked: {}", e.code))),
+        };
+        let outgoing = Outgoing { to: spec.to.clone(), request, secret_headers, not_after: None, limits: spec.limits };
+        let http = std::sync::Arc::clone(&self.desk.http);
+        http.start(outgoing, Box::new(|| true), Box::new(move |finished| self.answered(finished)));
+    }
+
+    fn answered(mut self, f: Finished) {
+        self.began = self.began.or(Some(f.began));
+        self.report(&f);
+        let answer = match f.wire {
+            Wire::Answered(answer) => answer,
+            Wire::NotSent(why) => return self.done(Verdict::Incomplete(format!("not sent: {}", why.label()))),
+            Wire::MaybeSent(why) => return self.done(Verdict::Incomplete(why)),
+        };
+        self.pages.push(answer);
+        match self.read.spec.judge.judge(&self.pages, &self.read.parameters, &self.read.wire_key) {
+            Judged::Done(verdict) => self.done(verdict),
+            Judged::NextPage(_) if self.pages.len() >= self.read.spec.pages as usize => {
+                self.done(Verdict::Incomplete("more pages than the contract follows".to_owned()));
+            }
+            Judged::NextPage(token) => self.ask(Some(&token)),
+        }
+    }
+
+    fn report(&self, f: &Finished) {
+        let class = match &f.wire {
+            Wire::Answered(a) if a.status < 500 && a.status != 429 => AnswerClass::Applied,
+            Wire::NotSent(NotSent::Burned) => return,
+            _ => AnswerClass::Unknown,
+        };
+        let outcome = Outcome { attempt: 0, token: "".into(), class, status: None, digest: None, reference: None, retry_at: None };
+        self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, &outcome);
+    }
+
+    fn done(self, verdict: Verdict) {
+        let at = self.began.unwrap_or_else(|| self.desk.clock.now().wall);
+        let digest = (!self.pages.is_empty()).then(|| evidence::digest(&self.pages));
+        let PendingRead { op, permit, .. } = self.read;
+        drop(permit);
+        self.desk.inbox.push(Finish::Read { op, at, verdict, digest });
+    }
+}

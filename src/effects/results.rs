@@ -1,0 +1,175 @@
+//! What the owner tells others: results, dead letters, returns. One counter per operation; state records only when it moves.
+
+use crate::error::Code;
+use crate::ids::{OperationId, StepName, TopicName, partition_of};
+use crate::intents::{Cost, PublicSink, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
+use crate::record::{Headers, InRecord, OutRecord};
+use crate::serdes::internal::{self, Wire};
+use crate::task::{TaskError, TxCx};
+use crate::time::WallTime;
+
+use super::config::EffectsConfig;
+use super::status::LedgerRecord;
+
+fn code_text(code: Option<i32>) -> Option<String> {
+    code.and_then(|c| u16::try_from(c).ok()).map(|c| Code(c).to_string())
+}
+
+/// The operation as results show it now.
+pub fn of(r: &LedgerRecord, kind: ResultKind, at: WallTime) -> ResultRecord {
+    ResultRecord {
+        kind,
+        tenant: r.tenant.clone(),
+        operation_id: r.operation_id.clone(),
+        step: Some(r.step.clone()),
+        resource: (!r.resource.is_empty()).then(|| r.resource.clone()),
+        status: r.shown(),
+        ack_level: r.ack,
+        version: Some(r.version),
+        identity_hash: (!r.identity_hash.is_empty()).then(|| r.identity_hash.clone()),
+        code: code_text(r.code),
+        detail: r.detail.clone(),
+        flags: r.flags.clone(),
+        attempts: i32::try_from(r.attempts.len()).unwrap_or(i32::MAX),
+        evidence: r.evidence.clone(),
+        reference: r.reference.clone(),
+        plan_hash: r.plan_hash.clone(),
+        answers: None,
+        at,
+    }
+}
+
+/// The CloudEvents id of a result: `<op>/<identity hash prefix>/<version>` for changes of state.
+pub fn ce_id(r: &ResultRecord, about: &str) -> String {
+    let op = &r.operation_id;
+    match r.kind {
+        ResultKind::State => {
+            let hash = r.identity_hash.as_ref().map_or("", |h| h.as_str());
+            format!("{op}/{}/{}", hash.get(..12).unwrap_or(hash), r.version.unwrap_or_default())
+        }
+        ResultKind::Answer => format!("{op}/{}/{about}", r.version.unwrap_or_default()),
+        ResultKind::Message => format!("{op}/m/{about}"),
+        ResultKind::OrphanHearsay => format!("{op}/orphan/{about}"),
+    }
+}
+
+/// What of a record readers of results can see; a change of it is a change of state.
+pub fn visible(r: &LedgerRecord) -> (Status, crate::intents::AckLevel, usize, usize, Option<i32>) {
+    (r.shown(), r.ack, r.flags.len(), r.attempts.len(), r.code)
+}
+
+/// Writes a result to its step's sink, where the step has one.
+pub fn emit(
+    cx: &mut TxCx<'_>,
+    config: &EffectsConfig,
+    record: &ResultRecord,
+    about: &str,
+    traceparent: Option<&str>,
+) -> Result<(), TaskError> {
+    let Some(sink) = record.step.as_ref().and_then(|s| config.results.get(s)) else { return Ok(()) };
+    let mut h = Headers::new()
+        .with(headers::CE_SPECVERSION, "1.0")
+        .with(headers::CE_ID, ce_id(record, about))
+        .with(headers::CE_TYPE, format!("readback.result.{}", record.status.word()))
+        .with(headers::CE_SOURCE, format!("/{}/{}", config.application, record.step.as_ref().map_or("", |s| s.as_str())));
+    if let Some(t) = traceparent {
+        h.push(headers::TRACEPARENT, t.to_owned());
+    }
+    public(cx, sink, &record.operation_id, record, h)
+}
+
+fn public<T: Wire>(cx: &mut TxCx<'_>, sink: &PublicSink, op: &OperationId, record: &T, mut h: Headers) -> Result<(), TaskError> {
+    let mut bytes = internal::encode(record)?;
+    match sink.schema_id {
+        Some(id) => bytes = internal::frame(id, &bytes),
+        None => h.set(headers::SCHEMA, T::SCHEMA),
+    }
+    h.set(headers::OPERATION, op.to_string());
+    let partition = partition_of(op.root().as_str().as_bytes(), sink.partitions);
+    cx.emit(OutRecord {
+        topic: &sink.topic,
+        partition: Some(partition),
+        timestamp: None,
+        key: Some(op.as_str().as_bytes()),
+        value: Some(&bytes),
+        headers: Some(&h),
+    })
+}
+
+/// Writes an input record to the dead letters of its step as it came, with the reason.
+pub fn bury(
+    cx: &mut TxCx<'_>,
+    config: &EffectsConfig,
+    step: &StepName,
+    op: &OperationId,
+    record: &InRecord,
+    code: Code,
+    reason: &str,
+) -> Result<(), TaskError> {
+    tracing::warn!(%code, operation = %op, origin = %record.tp, offset = %record.offset, reason, "dead letter");
+    let Some(sink) = config.dead_letters.get(step) else { return Ok(()) };
+    let mut h = record.headers.clone();
+    h.set(headers::DEAD_CODE, code.to_string());
+    h.set(headers::DEAD_REASON, reason.to_owned());
+    h.set(headers::DEAD_ORIGIN, format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset));
+    cx.emit(OutRecord {
+        topic: &sink.topic,
+        partition: Some(partition_of(op.root().as_str().as_bytes(), sink.partitions)),
+        timestamp: record.timestamp,
+        key: record.key.as_deref(),
+        value: record.value.as_deref(),
+        headers: Some(&h),
+    })
+}
+
+/// What the operation's record in the stream unit is told.
+pub fn tell(
+    cx: &mut TxCx<'_>,
+    config: &EffectsConfig,
+    r: &LedgerRecord,
+    kind: ReturnKind,
+    proposal: Option<(String, Cost)>,
+    at: WallTime,
+) -> Result<(), TaskError> {
+    let (body, cost) = proposal.map_or((None, r.cost), |(body, cost)| (Some(body), cost));
+    let mut cost = cost;
+    cost.tool_calls = cost.tool_calls.max(i64::try_from(r.attempts.len()).unwrap_or(i64::MAX));
+    let said = Return {
+        kind,
+        tenant: r.tenant.clone(),
+        operation_id: r.operation_id.clone(),
+        step: r.step.clone(),
+        identity_hash: r.identity_hash.clone(),
+        end: r.end,
+        version: r.version,
+        body,
+        cost,
+        at,
+    };
+    let partition = partition_of(r.operation_id.root().as_str().as_bytes(), config.partitions);
+    internal_record(cx, &config.plans(), partition, &r.operation_id, &r.ordering_key, &said)
+}
+
+/// Writes a record of an internal topic with its headers.
+pub fn internal_record<T: Wire>(
+    cx: &mut TxCx<'_>,
+    topic: &TopicName,
+    partition: crate::ids::Partition,
+    op: &OperationId,
+    ordering_key: &crate::ids::OrderingKey,
+    record: &T,
+) -> Result<(), TaskError> {
+    let h = Headers::new()
+        .with(headers::SCHEMA, T::SCHEMA)
+        .with(headers::OPERATION, op.to_string())
+        .with(headers::ORDERING_KEY, ordering_key.to_string());
+    let bytes = internal::encode(record)?;
+    cx.emit(OutRecord {
+        topic,
+        partition: Some(partition),
+        timestamp: None,
+        key: Some(op.as_str().as_bytes()),
+        value: Some(&bytes),
+        headers: Some(&h),
+    })
+}

@@ -1,0 +1,161 @@
+//! The last check before the first byte. It sits on the socket itself, beneath TLS and the client's buffers, so that no queue in
+//! between can widen the send window.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::NotSent;
+use crate::time::{Now, SharedClock, WallTime};
+
+/// Asked once, as the very last act: `false` = taken back.
+pub(super) type Ready = Box<dyn FnOnce() -> bool + Send>;
+
+/// The connection is still being made: handshake bytes pass, no request byte can exist.
+const CONNECTING: u8 = 0;
+/// The next byte is the request's first: it is checked.
+const ARMED: u8 = 1;
+/// Checked; bytes pass and are counted.
+const OPEN: u8 = 2;
+/// The window was over.
+const LATE: u8 = 3;
+/// The call was taken back.
+const BURNED: u8 = 4;
+
+/// What is known of one call's bytes. Written by the socket, read by whoever judges the call.
+pub(super) struct Gate {
+    clock: SharedClock,
+    not_after: Option<Now>,
+    ready: Mutex<Option<Ready>>,
+    phase: AtomicU8,
+    written: AtomicU64,
+    began: Mutex<Option<WallTime>>,
+    whole: AtomicBool,
+}
+
+impl Gate {
+    pub(super) fn new(clock: SharedClock, not_after: Option<Now>, ready: Ready) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            not_after,
+            ready: Mutex::new(Some(ready)),
+            phase: AtomicU8::new(CONNECTING),
+            written: AtomicU64::new(0),
+            began: Mutex::new(None),
+            whole: AtomicBool::new(false),
+        })
+    }
+
+    /// From here on the next byte is the request's.
+    pub(super) fn arm(&self) {
+        self.phase.store(ARMED, Ordering::Release);
+    }
+
+    /// The answer came whole: the connection may end in peace. Any other end is a reset.
+    pub(super) fn answered(&self) {
+        self.whole.store(true, Ordering::Release);
+    }
+
+    /// Wall time just before the first byte, where one was written.
+    pub(super) fn began(&self) -> Option<WallTime> {
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why no byte of the request can have left; `None` where one may have.
+    pub(super) fn nothing_left(&self) -> Option<NotSent> {
+        match self.phase.load(Ordering::Acquire) {
+            LATE => Some(NotSent::WindowOver),
+            BURNED => Some(NotSent::Burned),
+            _ if self.written.load(Ordering::Acquire) > 0 => None,
+            _ => Some(NotSent::Unconnected),
+        }
+    }
+
+    /// Called before each write. Window first, hand-over last: whoever gets `true` from `ready` sees the byte go.
+    fn pass(&self) -> io::Result<()> {
+        match self.phase.load(Ordering::Acquire) {
+            CONNECTING | OPEN => return Ok(()),
+            ARMED => {}
+            _ => return Err(io::Error::other("the send window is closed")),
+        }
+        let now = self.clock.now();
+        let inside = self.not_after.is_none_or(|end| now.wall <= end.wall && now.mono <= end.mono);
+        let phase = match inside {
+            false => LATE,
+            true if self.hand_over() => OPEN,
+            true => BURNED,
+        };
+        self.phase.store(phase, Ordering::Release);
+        match phase {
+            OPEN => {
+                *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Some(now.wall);
+                Ok(())
+            }
+            _ => Err(io::Error::other("the send window is closed")),
+        }
+    }
+
+    fn hand_over(&self) -> bool {
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
+        ready.is_some_and(|ready| ready())
+    }
+
+    /// Handshake bytes are not the request's.
+    fn count(&self, bytes: usize) {
+        if self.phase.load(Ordering::Acquire) == OPEN {
+            self.written.fetch_add(bytes as u64, Ordering::AcqRel);
+        }
+    }
+}
+
+/// A socket behind its gate.
+pub(super) struct Gated {
+    tcp: TcpStream,
+    gate: Arc<Gate>,
+}
+
+impl Gated {
+    pub(super) fn new(tcp: TcpStream, gate: Arc<Gate>) -> Self {
+        Self { tcp, gate }
+    }
+}
+
+/// On a cut the connection is reset: otherwise the kernel would go on sending what it has buffered.
+impl Drop for Gated {
+    fn drop(&mut self) {
+        if !self.gate.whole.load(Ordering::Acquire) {
+            let _ = socket2::SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+impl AsyncRead for Gated {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Gated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.gate.pass()?;
+        let wrote = Pin::new(&mut self.tcp).poll_write(cx, buf);
+        if let Poll::Ready(Ok(n)) = wrote {
+            self.gate.count(n);
+        }
+        wrote
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+    /// No half-close: a target may take it for a client that has gone.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,250 @@
+//! One call: HTTP/1.1, one exchange per connection, no redirect, no retry, no decompression, whole answers only.
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderName, HeaderValue};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+
+use super::dial::{self, Origin, Resolver, SystemResolver};
+use super::gate::{Gate, Gated, Ready};
+use super::{Answer, Done, Finished, HttpPort, NotSent, Outgoing, Wire};
+use crate::error::Result;
+use crate::time::{SharedClock, WallTime};
+
+/// Most bytes of an answer's head.
+const MAX_HEAD: usize = 64 * 1024;
+/// Headers that say how a message is framed: the client writes them, nobody else.
+const FRAMING: [HeaderName; 6] =
+    [header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION, header::UPGRADE, header::TE];
+
+/// The program's way to the network: hyper on a tokio runtime.
+pub struct HyperPort {
+    runtime: tokio::runtime::Handle,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: SharedClock,
+    resolver: Arc<dyn Resolver>,
+    tls: Arc<ClientConfig>,
+}
+
+impl HyperPort {
+    /// Calls run on `runtime`. `extra_ca` adds certificates (PEM) to the public roots.
+    pub fn new(runtime: tokio::runtime::Handle, clock: SharedClock, extra_ca: Option<&Path>) -> Result<Self> {
+        Self::with_resolver(runtime, clock, extra_ca, Arc::new(SystemResolver))
+    }
+
+    /// As [`HyperPort::new`], with another resolver.
+    pub fn with_resolver(
+        runtime: tokio::runtime::Handle,
+        clock: SharedClock,
+        extra_ca: Option<&Path>,
+        resolver: Arc<dyn Resolver>,
+    ) -> Result<Self> {
+        let tls = dial::tls_config(extra_ca)?;
+        Ok(Self { runtime, shared: Arc::new(Shared { clock, resolver, tls }) })
+    }
+}
+
+impl HttpPort for HyperPort {
+    fn start(&self, call: Outgoing, ready: Ready, done: Done) {
+        let shared = self.shared.clone();
+        let gate = Gate::new(shared.clock.clone(), call.not_after, ready);
+        let end = End { clock: shared.clock.clone(), gate: gate.clone(), done: Some(done) };
+        self.runtime.spawn(async move {
+            let wire = shared.exchange(call, &gate).await;
+            end.with(wire);
+        });
+    }
+}
+
+/// Tells the end exactly once, even where the runtime drops the call half-way.
+struct End {
+    clock: SharedClock,
+    gate: Arc<Gate>,
+    done: Option<Done>,
+}
+
+impl End {
+    fn with(mut self, wire: Wire) {
+        self.tell(wire);
+    }
+
+    fn tell(&mut self, wire: Wire) {
+        if let Some(done) = self.done.take() {
+            let ended = self.clock.now().wall;
+            let target_date = match &wire {
+                Wire::Answered(answer) => answer.header("date").and_then(http_date),
+                _ => None,
+            };
+            done(Finished { wire, began: self.gate.began().unwrap_or(ended), ended, target_date });
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.tell(judged(&self.gate, "the call was dropped"));
+    }
+}
+
+/// What the gate proves about a call that brought no whole answer.
+fn judged(gate: &Gate, why: &str) -> Wire {
+    match gate.nothing_left() {
+        Some(reason) => Wire::NotSent(reason),
+        None => Wire::MaybeSent(why.to_owned()),
+    }
+}
+
+impl Shared {
+    async fn exchange(&self, call: Outgoing, gate: &Arc<Gate>) -> Wire {
+        let Some(origin) = Origin::parse(&call.to.base_url) else { return Wire::NotSent(NotSent::Unsendable) };
+        let Some(request) = request_of(&call, &origin) else { return Wire::NotSent(NotSent::Unsendable) };
+        let until = Instant::now() + call.limits.connect;
+        let tcp = match timeout_at(until, dial::addresses(&origin, &call.to, &*self.resolver)).await {
+            Err(_) => return Wire::NotSent(NotSent::Unresolved),
+            Ok(Err(reason)) => return Wire::NotSent(reason),
+            Ok(Ok(addresses)) => match dial::connect(&addresses, until).await {
+                Err(reason) => return Wire::NotSent(reason),
+                Ok(tcp) => tcp,
+            },
+        };
+        let gated = Gated::new(tcp, gate.clone());
+        if !origin.tls {
+            return converse(gated, request, &call, gate).await;
+        }
+        let name = match dial::server_name(&origin.host) {
+            Ok(name) => name,
+            Err(reason) => return Wire::NotSent(reason),
+        };
+        match timeout_at(until, TlsConnector::from(self.tls.clone()).connect(name, gated)).await {
+            Ok(Ok(stream)) => converse(stream, request, &call, gate).await,
+            _ => Wire::NotSent(NotSent::Tls),
+        }
+    }
+}
+
+/// Sends the request and reads the answer, all within `cut`. The connection goes with this function: by reset, unless the answer
+/// came whole.
+async fn converse<S>(stream: S, request: http::Request<Full<Bytes>>, call: &Outgoing, gate: &Arc<Gate>) -> Wire
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD);
+    let Ok((mut sender, connection)) = builder.handshake(TokioIo::new(stream)).await else {
+        return Wire::NotSent(NotSent::Unconnected);
+    };
+    gate.arm();
+    let answer = async {
+        let head = sender.send_request(request).await.map_err(|e| describe(&e))?;
+        whole(head, call.limits.body).await
+    };
+    let talk = async {
+        let (mut answer, mut connection) = (pin!(answer), pin!(connection));
+        let mut closed = false;
+        loop {
+            tokio::select! {
+                biased;
+                end = &mut answer => break end,
+                _ = &mut connection, if !closed => closed = true,
+            }
+        }
+    };
+    match timeout(call.limits.cut, talk).await {
+        Ok(Ok(answer)) => {
+            gate.answered();
+            Wire::Answered(answer)
+        }
+        Ok(Err(why)) => judged(gate, &why),
+        Err(_) => judged(gate, &format!("no whole answer in {}", crate::time::show_duration(call.limits.cut))),
+    }
+}
+
+/// Reads an answer to its end. What is not provably whole is no answer: a close without a length could be a cut.
+async fn whole(response: http::Response<Incoming>, most: usize) -> std::result::Result<Answer, String> {
+    let (head, mut body) = response.into_parts();
+    let bodiless = matches!(head.status.as_u16(), 204 | 304);
+    let framed = head.headers.contains_key(header::CONTENT_LENGTH) || head.headers.contains_key(header::TRANSFER_ENCODING);
+    if !bodiless && !framed {
+        return Err(format!("the answer ({}) says neither its length nor that it comes in chunks", head.status.as_u16()));
+    }
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|e| describe(&e))?.into_data() else { continue };
+        if bytes.len() + data.len() > most {
+            return Err(format!("the answer is larger than {most} bytes"));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    // Header values are bytes: what is no text is kept readable, never a reason to fail.
+    let text = |v: &HeaderValue| String::from_utf8_lossy(v.as_bytes()).into_owned();
+    let headers = head.headers.iter().map(|(n, v)| (n.as_str().to_owned(), text(v))).collect();
+    Ok(Answer { status: head.status.as_u16(), headers, body: bytes.freeze() })
+}
+
+/// The client's error without anything of the request: kinds only.
+fn describe(e: &hyper::Error) -> String {
+    let what = match () {
+        () if e.is_incomplete_message() => "the connection ended before the answer did",
+        () if e.is_parse() || e.is_parse_status() => "the answer is not HTTP",
+        () if e.is_parse_too_large() => "the answer's head is too large",
+        () if e.is_body_write_aborted() => "the request was cut",
+        () if e.is_canceled() || e.is_closed() => "the connection closed",
+        () => "the connection broke",
+    };
+    what.to_owned()
+}
+
+/// The request as hyper takes it; `None` where it can't be put on the wire.
+fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Bytes>>> {
+    let r = &call.request;
+    let target = if r.query.is_empty() { r.path.clone() } else { format!("{}?{}", r.path, r.query) };
+    if !target.starts_with('/') {
+        return None;
+    }
+    let body = r.body.clone().map(Bytes::from).unwrap_or_default();
+    let mut request = http::Request::builder()
+        .method(r.method.as_str())
+        .uri(target)
+        .header(header::HOST, origin.host_header())
+        .header(header::CONNECTION, "close")
+        .header(header::USER_AGENT, concat!("readback/", env!("CARGO_PKG_VERSION")))
+        .body(Full::new(body))
+        .ok()?;
+    let template = r.headers.iter().map(|p| (p.name.as_str(), p.value.as_str(), false));
+    let secret = call.secret_headers.iter().map(|(n, v)| (n.as_str(), v.as_str(), true));
+    for (name, value, sensitive) in template.chain(secret) {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        let mut value = HeaderValue::from_str(value).ok()?;
+        if FRAMING.contains(&name) {
+            return None;
+        }
+        value.set_sensitive(sensitive);
+        request.headers_mut().insert(name, value);
+    }
+    Some(request)
+}
+
+/// Whether a call may set this header: a name that HTTP knows as one, and none that frames the message.
+pub fn settable_header(name: &str) -> bool {
+    HeaderName::from_bytes(name.as_bytes()).is_ok_and(|n| !FRAMING.contains(&n))
+}
+
+/// Reads an HTTP date in any of its three forms.
+pub fn http_date(text: &str) -> Option<WallTime> {
+    let at = httpdate::parse_http_date(text.trim()).ok()?;
+    let since: Duration = at.duration_since(std::time::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_millis()).ok().map(WallTime)
+}

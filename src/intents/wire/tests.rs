@@ -1,0 +1,229 @@
+//! The embedded schemas against the records, and against the copies of what was released.
+
+use apache_avro::Schema;
+use apache_avro::schema_compatibility::SchemaCompatibility;
+
+use super::*;
+use crate::ids::{IdentityHash, OperationId, StepName, Tenant};
+use crate::intents::*;
+use crate::serdes::internal::{decode, encode};
+use crate::serdes::{Limits, ParsedSchema, avro};
+use crate::time::WallTime;
+
+fn back<T: Wire + PartialEq + std::fmt::Debug>(record: &T) {
+    let bytes = encode(record).expect(T::SCHEMA);
+    assert_eq!(&decode::<T>(&bytes).expect(T::SCHEMA), record);
+    let schema = ParsedSchema::parse(T::AVSC).expect("a schema");
+    let value = avro::decode_bare(&bytes, &schema, &schema, &Limits::default()).expect("the generic decoder reads it too");
+    assert_eq!(avro::encode_bare(&value, &schema).expect("and writes it"), bytes, "{value}");
+    for cut in 0..bytes.len() {
+        assert!(decode::<T>(&bytes[..cut]).is_err(), "{} cut at {cut}", T::SCHEMA);
+    }
+}
+
+fn some<T: Clone>(full: bool, value: T) -> Option<T> {
+    full.then_some(value)
+}
+
+fn text(full: bool, value: &str) -> Option<String> {
+    full.then(|| value.to_owned())
+}
+
+fn request(full: bool) -> WorkRequest {
+    WorkRequest {
+        operation_id: "op-1".into(),
+        message_id: "m-1".into(),
+        attempt_id: text(full, "2"),
+        tenant: "acme".into(),
+        requester: "agent:buyer".into(),
+        resource: "order/7".into(),
+        resource_version: text(full, "v3"),
+        action: "order.create".into(),
+        input: Input {
+            media_type: "application/json".into(),
+            inline: text(full, "{\"a\":\"ü\"}"),
+            locator: None,
+            sha256: text(full, "00"),
+        },
+        deadline: WallTime(if full { -7_001 } else { 1_700_000_000_000 }),
+        required_permissions: if full { vec!["a".into(), "b".into()] } else { vec![] },
+        approval_ref: some(full, "ap-1".into()),
+        cost_estimate: Cost { tokens: i64::MAX, bytes: -1, tool_calls: 0 },
+        written_for: WrittenFor { topology: text(full, "3"), prompt: None, tools: text(full, "1") },
+        traceparent: text(full, "00-ab-cd-01"),
+    }
+}
+
+fn approval(full: bool) -> Approval {
+    Approval {
+        approval_id: "ap-1".into(),
+        tenant: "acme".into(),
+        operation_id: "op-1".into(),
+        plan_hash: "ff".into(),
+        approver: "kim".into(),
+        decision: Decision::Revoke,
+        expires_at: WallTime(5),
+        policy_version: "p1".into(),
+        reason: text(full, "why"),
+    }
+}
+
+fn command(full: bool, kind: CommandKind) -> Command {
+    Command {
+        command_id: "c-1".into(),
+        kind,
+        tenant: "".into(),
+        operation_id: "op-1".into(),
+        step: some(full, "pay".into()),
+        seen: some(full, 4),
+        by: "kim".into(),
+        second: text(full, "lee"),
+        reason: "r".into(),
+        evidence: text(full, "looked"),
+        resolution: some(full, Resolution::NotApplied),
+        approval: some(full, approval(true)),
+        issued_at: WallTime(1),
+        not_after: WallTime(2),
+    }
+}
+
+fn intent(full: bool) -> Intent {
+    Intent {
+        tenant: "acme".into(),
+        operation_id: "op-1".into(),
+        step: "pay".into(),
+        identity_hash: "aa".into(),
+        version: 3,
+        kind: if full { IntentKind::Proposal } else { IntentKind::Effect },
+        contract: "orders".into(),
+        contract_version: 2,
+        call: "create".into(),
+        ordering_key: "k".into(),
+        wire_key: "w".into(),
+        request: RenderedRequest {
+            method: "POST".into(),
+            path: "/orders".into(),
+            query: "".into(),
+            headers: vec![Pair { name: "a".into(), value: "b".into() }],
+            body: some(full, vec![0, 255, 7]),
+        },
+        parameters: "{}".into(),
+        deadline: WallTime(9),
+        created_at: WallTime(8),
+        requester: "r".into(),
+        action: "a".into(),
+        resource: "x".into(),
+        resource_version: None,
+        required_permissions: vec![],
+        plan_hash: some(full, "ff".into()),
+        approval: some(
+            full,
+            ApprovalUse {
+                id: "ap".into(),
+                approver: "kim".into(),
+                plan_hash: "ff".into(),
+                expires_at: WallTime(7),
+                policy_version: "p".into(),
+            },
+        ),
+        cost: Cost::default(),
+        traceparent: None,
+    }
+}
+
+/// If this broke, a record would not come back from its topic as it was written: each type, with all optional fields and none.
+#[test]
+fn every_record_comes_back() {
+    let (tenant, operation_id, step) = (Tenant::new("acme"), OperationId::new("op-1"), StepName::new("pay"));
+    for full in [true, false] {
+        back(&request(full));
+        back(&Intake { request: request(full), step: step.clone(), ordering_key: some(full, "k".into()), origin: "t/0/1".into() });
+        back(&approval(full));
+        back(&intent(full));
+        let hearsay = Hearsay {
+            attempt: 2,
+            token: "t".into(),
+            class: AnswerClass::KeyConflict,
+            status: some(full, 409),
+            digest: text(full, "d"),
+            reference: None,
+            seen_at: WallTime(3),
+        };
+        back(&Control {
+            kind: ControlKind::Hearsay,
+            tenant: tenant.clone(),
+            operation_id: operation_id.clone(),
+            step: step.clone(),
+            deadline: WallTime(1),
+            command: some(full, command(true, CommandKind::Force)),
+            hearsay: some(full, hearsay),
+        });
+        back(&Return {
+            kind: ReturnKind::Gone,
+            tenant: tenant.clone(),
+            operation_id: operation_id.clone(),
+            step: step.clone(),
+            identity_hash: IdentityHash::new("aa"),
+            end: some(full, Status::ResolvedNotApplied),
+            version: 7,
+            body: text(full, "plan"),
+            cost: Cost::default(),
+            at: WallTime(4),
+        });
+        back(&ResultRecord {
+            kind: ResultKind::OrphanHearsay,
+            tenant: tenant.clone(),
+            operation_id: operation_id.clone(),
+            step: some(full, step.clone()),
+            resource: some(full, "x".into()),
+            status: Status::AwaitingApproval,
+            ack_level: AckLevel::Confirmed,
+            version: some(full, 1),
+            identity_hash: some(full, "aa".into()),
+            code: text(full, "RB0231"),
+            detail: None,
+            flags: if full { vec![Flag::CancelTooLate, Flag::DuplicateSuspected] } else { vec![] },
+            attempts: 1,
+            evidence: None,
+            reference: text(full, "order-9"),
+            plan_hash: None,
+            answers: text(full, "m-1"),
+            at: WallTime(1),
+        });
+    }
+    for kind in [CommandKind::Cancel, CommandKind::Resolve, CommandKind::ReleaseLane, CommandKind::ApproveLate, CommandKind::Query]
+    {
+        back(&command(kind == CommandKind::Resolve, kind));
+    }
+}
+
+/// Every schema that was ever released, by name and version; files are added here and never changed.
+const RELEASED: &[(&str, &str)] = &[
+    ("work-request/1", include_str!("../../../tests/schemas/work-request-1.avsc")),
+    ("approval/1", include_str!("../../../tests/schemas/approval-1.avsc")),
+    ("intake/1", include_str!("../../../tests/schemas/intake-1.avsc")),
+    ("command/1", include_str!("../../../tests/schemas/command-1.avsc")),
+    ("control/1", include_str!("../../../tests/schemas/control-1.avsc")),
+    ("intent/1", include_str!("../../../tests/schemas/intent-1.avsc")),
+    ("return/1", include_str!("../../../tests/schemas/return-1.avsc")),
+    ("result/1", include_str!("../../../tests/schemas/result-1.avsc")),
+];
+
+/// If this broke, a new build could not read what an old one left on topics: the same name and version must mean the same
+/// bytes, and a newer version must read every older one.
+#[test]
+fn released_schemas_stay_readable() {
+    for (name, text) in SCHEMAS {
+        let (record, _) = name.split_once('/').expect("name/version");
+        let now = Schema::parse_str(text).expect("a schema");
+        let released: Vec<_> = RELEASED.iter().filter(|(n, _)| n.split_once('/').is_some_and(|(r, _)| r == record)).collect();
+        assert!(released.iter().any(|(n, _)| n == name), "{name} has no copy in tests/schemas");
+        for (version, old) in released {
+            let old = Schema::parse_str(old).expect("a schema");
+            if version == name {
+                assert_eq!(now.canonical_form(), old.canonical_form(), "{name} changed: give it a new version");
+            }
+            SchemaCompatibility::can_read(&old, &now).unwrap_or_else(|e| panic!("{name} can't read {version}: {e}"));
+        }
+    }
+}

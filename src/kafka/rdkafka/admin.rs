@@ -1,0 +1,180 @@
+//! Questions and orders to the cluster.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as Cx, Poll, Wake as StdWake, Waker};
+use std::thread::Thread;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic as RdTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
+use rdkafka::types::RDKafkaRespErr;
+
+use super::context::Context;
+use super::{RdCluster, convert, creation};
+use crate::ids::{GroupId, TopicName, Tp};
+use crate::kafka::{Admin, Class, Isolation, KResult, KafkaFault, Member, NewTopic, TopicInfo};
+use crate::offset::NextOffset;
+
+const NAME: &str = "readback-admin";
+
+/// An admin client, and a consumer for metadata: a producer's would create the topic it asks for.
+pub(super) struct RdAdmin {
+    cluster: RdCluster,
+    admin: AdminClient<Context>,
+    metadata: BaseConsumer<Context>,
+}
+
+struct Unpark(Thread);
+
+impl StdWake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread; the client's own thread completes it.
+fn wait<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Cx::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn topic_info(topic: &MetadataTopic) -> TopicInfo {
+    let replication = topic.partitions().first().map_or(0, |p| p.replicas().len());
+    TopicInfo {
+        name: TopicName::from(topic.name()),
+        partitions: u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX),
+        replication: u32::try_from(replication).unwrap_or(u32::MAX),
+    }
+}
+
+impl RdAdmin {
+    pub(super) fn new(cluster: &RdCluster) -> KResult<Self> {
+        let admin = cluster
+            .base(NAME)
+            .create_with_context(Context::new(NAME))
+            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        let metadata = cluster
+            .consumer(NAME, NAME, Isolation::Committed)
+            .create_with_context(Context::new(NAME))
+            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        Ok(Self { cluster: cluster.clone(), admin, metadata })
+    }
+
+    fn fault(&self, doing: &'static str, to: impl std::fmt::Display, e: &KafkaError) -> KafkaFault {
+        convert::fault(self.metadata.client(), doing, to, e)
+    }
+
+    fn options(&self) -> AdminOptions {
+        let limit = self.cluster.config().request;
+        AdminOptions::new().request_timeout(Some(limit)).operation_timeout(Some(limit))
+    }
+
+    fn settings(&self, of: &ResourceSpecifier<'_>, to: &str) -> KResult<BTreeMap<String, String>> {
+        const DOING: &str = "reading settings";
+        let found = wait(self.admin.describe_configs([of], &self.options())).map_err(|e| self.fault(DOING, to, &e))?;
+        let mut settings = BTreeMap::new();
+        for resource in found {
+            let resource = resource.map_err(|code| self.fault(DOING, to, &KafkaError::AdminOp(code)))?;
+            settings.extend(resource.entries.into_iter().filter_map(|e| e.value.map(|v| (e.name, v))));
+        }
+        Ok(settings)
+    }
+}
+
+impl Admin for RdAdmin {
+    fn topic(&self, name: &TopicName) -> KResult<Option<TopicInfo>> {
+        let found = self
+            .metadata
+            .fetch_metadata(Some(name.as_str()), self.cluster.config().request)
+            .map_err(|e| self.fault("asking for a topic", name, &e))?;
+        let Some(topic) = found.topics().iter().find(|t| t.name() == name.as_str()) else { return Ok(None) };
+        match topic.error() {
+            None => Ok(Some(topic_info(topic))),
+            Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART | RDKafkaRespErr::RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC) => {
+                Ok(None)
+            }
+            Some(code) => Err(self.fault("asking for a topic", name, &KafkaError::MetadataFetch(code.into()))),
+        }
+    }
+
+    fn topics(&self) -> KResult<Vec<TopicInfo>> {
+        let found = self
+            .metadata
+            .fetch_metadata(None, self.cluster.config().request)
+            .map_err(|e| self.fault("asking for topics", &self.cluster.config().brokers, &e))?;
+        Ok(found.topics().iter().filter(|t| t.error().is_none()).map(topic_info).collect())
+    }
+
+    fn topic_config(&self, name: &TopicName) -> KResult<BTreeMap<String, String>> {
+        self.settings(&ResourceSpecifier::Topic(name.as_str()), name.as_str())
+    }
+
+    fn broker_config(&self) -> KResult<BTreeMap<String, String>> {
+        let found = self
+            .metadata
+            .fetch_metadata(None, self.cluster.config().request)
+            .map_err(|e| self.fault("asking for brokers", &self.cluster.config().brokers, &e))?;
+        let none = || KafkaFault::new(Class::Retry, "asking for brokers", &self.cluster.config().brokers, "no broker answers");
+        let broker = found.brokers().first().ok_or_else(none)?.id();
+        self.settings(&ResourceSpecifier::Broker(broker), &format!("broker {broker}"))
+    }
+
+    fn create(&self, topics: &[NewTopic]) -> KResult<()> {
+        const DOING: &str = "creating topics";
+        let new: Vec<RdTopic<'_>> = topics
+            .iter()
+            .map(|t| {
+                let partitions = i32::try_from(t.partitions).unwrap_or(i32::MAX);
+                let base = RdTopic::new(t.name.as_str(), partitions, TopicReplication::Fixed(t.replication));
+                t.config.iter().fold(base, |topic, (key, value)| topic.set(key, value))
+            })
+            .collect();
+        let done = wait(self.admin.create_topics(&new, &self.options()));
+        for topic in
+            done.map_err(|e| self.fault(DOING, topics.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", "), &e))?
+        {
+            match topic {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((name, code)) => return Err(KafkaFault::new(Class::Config, DOING, name, KafkaError::AdminOp(code))),
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_records(&self, before: &[(Tp, NextOffset)]) -> KResult<()> {
+        const DOING: &str = "deleting records";
+        let list = convert::positions(before.iter().map(|(tp, next)| (tp, *next)))?;
+        let done = wait(self.admin.delete_records(&list, &self.options())).map_err(|e| self.fault(DOING, NAME, &e))?;
+        for element in done.elements() {
+            element.error().map_err(|e| self.fault(DOING, Tp::new(element.topic(), element.partition()), &e))?;
+        }
+        Ok(())
+    }
+
+    fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {
+        let found = self
+            .metadata
+            .fetch_group_list(Some(group.as_str()), self.cluster.config().request)
+            .map_err(|e| self.fault("listing members", group, &e))?;
+        let members = found.groups().iter().filter(|g| g.name() == group.as_str()).flat_map(|g| g.members());
+        Ok(members.map(|m| Member { client_id: m.client_id().to_owned(), host: m.client_host().to_owned() }).collect())
+    }
+
+    fn brokers(&self) -> KResult<u32> {
+        let found = self
+            .metadata
+            .fetch_metadata(None, self.cluster.config().request)
+            .map_err(|e| self.fault("asking for brokers", &self.cluster.config().brokers, &e))?;
+        Ok(u32::try_from(found.brokers().len()).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,87 @@
+//! What the client calls back: rebalances, which only queue here, and its log.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rdkafka::TopicPartitionList;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::ProducerContext;
+use rdkafka::types::RDKafkaRespErr;
+
+use super::convert;
+use crate::kafka::{Assigned, Input, Revoked};
+
+/// Shared by a client and its owner.
+pub(super) struct Context {
+    name: String,
+    rebalances: Mutex<VecDeque<Input>>,
+    closing: AtomicBool,
+}
+
+impl Context {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), rebalances: Mutex::default(), closing: AtomicBool::new(false) }
+    }
+    /// The oldest rebalance that the owner has not seen.
+    pub fn rebalance_event(&self) -> Option<Input> {
+        self.rebalances.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+    /// From now on partitions are given back at once: nobody looks at events any more, and closing would wait for ever.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+}
+
+/// Gives up everything that is assigned, by whichever protocol.
+pub(super) fn unassign_all(consumer: &BaseConsumer<Context>) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_unassign(&consumer.assignment()?),
+        _ => consumer.unassign(),
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        let name = &self.name;
+        match level {
+            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
+                tracing::warn!(target: "kafka", client = %name, facility, "{message}");
+            }
+            // A lost connection is the client's daily business; what matters comes as a fault of some call.
+            _ => tracing::debug!(target: "kafka", client = %name, facility, "{message}"),
+        }
+    }
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(target: "kafka", client = %self.name, "{error}: {reason}");
+    }
+}
+
+impl ConsumerContext for Context {
+    /// Runs inside `poll`, on the owner's thread. The owner commits or aborts first and then (un)assigns by itself.
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, err: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        if self.closing.load(Ordering::Acquire) {
+            if let Err(e) = unassign_all(consumer) {
+                tracing::debug!(target: "kafka", client = %self.name, "giving back at close: {e}");
+            }
+            return;
+        }
+        let partitions = convert::tps(list);
+        let event = match err {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => Input::Assigned(Assigned { partitions }),
+            _ if consumer.assignment_lost() => Input::Lost(Revoked { partitions }),
+            _ => Input::Revoked(Revoked { partitions }),
+        };
+        self.rebalances.lock().unwrap_or_else(PoisonError::into_inner).push_back(event);
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+    /// Reports are taken from the queue by their owner; only a drop still comes here.
+    fn delivery(&self, _: &DeliveryResult<'_>, _: usize) {}
+}

@@ -1,0 +1,151 @@
+//! Between the client's words and ours: records, positions, error classes.
+
+use bytes::Bytes;
+use rdkafka::client::{Client, ClientContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as E};
+use rdkafka::message::{BorrowedMessage, Header as RdHeader, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::{Offset as RdOffset, TopicPartitionList};
+
+use crate::ids::Tp;
+use crate::kafka::{Class, KResult, KafkaFault};
+use crate::offset::{NextOffset, Offset};
+use crate::record::{Header, Headers, InRecord};
+use crate::time::WallTime;
+
+/// Copies key, value and headers once; `tp` is the caller's, so that no topic name is allocated.
+pub(super) fn in_record(tp: Tp, message: &BorrowedMessage<'_>) -> InRecord {
+    let headers = message.headers().map(|found| {
+        let copy = |h: RdHeader<'_, &[u8]>| Header { name: h.key.to_owned(), value: h.value.map(Bytes::copy_from_slice) };
+        Headers(found.iter().map(copy).collect())
+    });
+    InRecord {
+        tp,
+        offset: Offset(message.offset()),
+        // C031: a negative time is no time, and no reason to stop.
+        timestamp: message.timestamp().to_millis().filter(|t| *t >= 0).map(WallTime),
+        key: message.key().map(Bytes::copy_from_slice),
+        value: message.payload().map(Bytes::copy_from_slice),
+        headers: headers.unwrap_or_default(),
+    }
+}
+
+pub(super) fn out_headers(headers: &Headers) -> OwnedHeaders {
+    headers.0.iter().fold(OwnedHeaders::new_with_capacity(headers.0.len()), |all, h| {
+        all.insert(RdHeader { key: &h.name, value: h.value.as_deref() })
+    })
+}
+
+/// A list with positions.
+pub(super) fn positions<'a>(of: impl IntoIterator<Item = (&'a Tp, NextOffset)>) -> KResult<TopicPartitionList> {
+    let mut list = TopicPartitionList::new();
+    for (tp, next) in of {
+        list.add_partition_offset(tp.topic.as_str(), tp.partition.0, RdOffset::Offset(next.0))
+            .map_err(|e| KafkaFault::new(Class::Config, "naming a position", tp, e))?;
+    }
+    Ok(list)
+}
+
+/// A list without positions.
+pub(super) fn partitions<'a>(of: impl IntoIterator<Item = &'a Tp>) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for tp in of {
+        list.add_partition(tp.topic.as_str(), tp.partition.0);
+    }
+    list
+}
+
+/// The partitions of a list.
+pub(super) fn tps(list: &TopicPartitionList) -> Vec<Tp> {
+    list.elements().iter().map(|e| Tp::new(e.topic(), e.partition())).collect()
+}
+
+/// What a code asks for whoever reports it, where it says so by itself.
+fn class_of_code(code: E) -> Option<Class> {
+    match code {
+        E::FencedInstanceId => Some(Class::SlotTaken),
+        E::Fenced | E::ProducerFenced | E::InvalidProducerEpoch => Some(Class::Fenced),
+        E::TopicAuthorizationFailed
+        | E::GroupAuthorizationFailed
+        | E::ClusterAuthorizationFailed
+        | E::TransactionalIdAuthorizationFailed
+        | E::SaslAuthenticationFailed
+        | E::Authentication
+        | E::InvalidTransactionTimeout
+        // C028: a record that is too large stays so; trying again would go round for ever.
+        | E::MessageSizeTooLarge
+        | E::InvalidTopic
+        | E::AutoOffsetReset
+        | E::UnknownTopic
+        | E::UnknownPartition
+        | E::UnknownTopicOrPartition => Some(Class::Config),
+        _ => None,
+    }
+}
+
+/// The class of an error: fatal, abort, retry, in this order; no flag at all counts as fatal.
+fn class(error: &KafkaError, fatal: Option<E>) -> Class {
+    if let Some(code) = fatal {
+        return class_of_code(code).unwrap_or(Class::Rebuild);
+    }
+    match error {
+        KafkaError::Transaction(e) => match (class_of_code(e.code()), e.is_fatal(), e.txn_requires_abort(), e.is_retriable()) {
+            (Some(known @ (Class::SlotTaken | Class::Fenced)), true, _, _) => known,
+            (Some(Class::SlotTaken), ..) => Class::SlotTaken,
+            (_, true, _, _) => Class::Rebuild,
+            (Some(Class::Config), ..) => Class::Config,
+            (_, _, true, _) => Class::Abort,
+            (_, _, _, true) => Class::Retry,
+            _ => Class::Rebuild,
+        },
+        KafkaError::MessageProduction(E::QueueFull) => Class::Retry,
+        KafkaError::MessageProduction(code) => class_of_code(*code).unwrap_or(Class::Abort),
+        KafkaError::MessageConsumptionFatal(code) => class_of_code(*code).unwrap_or(Class::Rebuild),
+        KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) | KafkaError::Nul(_) => Class::Config,
+        other => other.rdkafka_error_code().and_then(class_of_code).unwrap_or(Class::Retry),
+    }
+}
+
+/// A fault from the client's error; a fatal state of the client goes before what the error itself says.
+pub(super) fn fault<C: ClientContext>(
+    client: &Client<C>,
+    doing: &'static str,
+    to: impl std::fmt::Display,
+    error: &KafkaError,
+) -> KafkaFault {
+    match client.fatal_error() {
+        Some((code, why)) => KafkaFault::new(class(error, Some(code)), doing, to, format!("{error}; fatal {code:?}: {why}")),
+        None => KafkaFault::new(class(error, None), doing, to, error),
+    }
+}
+
+/// A fault where there is no client to ask.
+pub(super) fn clientless(doing: &'static str, to: impl std::fmt::Display, error: &KafkaError) -> KafkaFault {
+    KafkaFault::new(class(error, None), doing, to, error)
+}
+
+/// The class of a record that the broker refused.
+pub(super) fn class_of_report(code: E) -> Class {
+    class_of_code(code).unwrap_or(Class::Abort)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C028: if this broke, a record over the broker's limit would be sent again and again instead of being told apart.
+    #[test]
+    fn a_record_that_is_too_large_is_not_retried() {
+        assert_eq!(class(&KafkaError::MessageProduction(E::MessageSizeTooLarge), None), Class::Config);
+        assert_eq!(class_of_report(E::MessageSizeTooLarge), Class::Config);
+        assert_eq!(class(&KafkaError::MessageProduction(E::QueueFull), None), Class::Retry);
+    }
+
+    /// If this broke, a slot held by another member would be rejoined, and both would throw each other out in turn.
+    #[test]
+    fn a_fenced_instance_is_a_taken_slot() {
+        assert_eq!(class(&KafkaError::MessageConsumptionFatal(E::FencedInstanceId), None), Class::SlotTaken);
+        assert_eq!(class(&KafkaError::MessageConsumption(E::BrokerTransportFailure), Some(E::FencedInstanceId)), Class::SlotTaken);
+        assert_eq!(class(&KafkaError::MessageConsumption(E::BrokerTransportFailure), None), Class::Retry);
+        assert_eq!(class(&KafkaError::Flush(E::OperationTimedOut), Some(E::ProducerFenced)), Class::Fenced);
+    }
+}

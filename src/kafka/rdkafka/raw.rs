@@ -1,0 +1,117 @@
+//! The few calls of the C client that the wrapper does not offer, or offers too slowly. The only file with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::time::Duration;
+
+use rdkafka::bindings as c;
+use rdkafka::client::{Client, ClientContext};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::{Offset, TopicPartitionList};
+
+const NO_ERROR: c::rd_kafka_resp_err_t = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+
+fn millis(d: Duration) -> i32 {
+    i32::try_from(d.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// What became of one produced record.
+pub(super) struct Report<'a> {
+    pub topic: &'a str,
+    pub partition: i32,
+    pub offset: i64,
+    pub error: Option<RDKafkaErrorCode>,
+    /// The number the record was sent with.
+    pub tag: usize,
+}
+
+/// The event queue of a producer, served by the thread that owns it: no polling thread, no spinning, no locks.
+pub(super) struct Reports(*mut c::rd_kafka_queue_t);
+
+impl Reports {
+    /// To be dropped before the client.
+    pub fn of<C: ClientContext>(client: &Client<C>) -> Self {
+        // SAFETY: the client lives; the queue is counted and given back in `drop`.
+        Self(unsafe { c::rd_kafka_queue_get_main(client.native_ptr()) })
+    }
+
+    /// Takes one event, waiting at most `wait`, and hands out the reports in it. Tells whether there was one.
+    pub fn serve(&self, wait: Duration, on: &mut dyn FnMut(Report<'_>)) -> bool {
+        // SAFETY: the queue lives as long as self; the event is owned here and destroyed once, after its last use; messages and
+        // topic handles belong to the event.
+        unsafe {
+            let event = c::rd_kafka_queue_poll(self.0, millis(wait));
+            if event.is_null() {
+                return false;
+            }
+            match c::rd_kafka_event_type(event) {
+                c::RD_KAFKA_EVENT_DR => loop {
+                    let message = c::rd_kafka_event_message_next(event);
+                    if message.is_null() {
+                        break;
+                    }
+                    let message = &*message;
+                    let topic = CStr::from_ptr(c::rd_kafka_topic_name(message.rkt)).to_str().unwrap_or_default();
+                    let error = (message.err != NO_ERROR).then(|| message.err.into());
+                    on(Report {
+                        topic,
+                        partition: message.partition,
+                        offset: message.offset,
+                        error,
+                        tag: message._private as usize,
+                    });
+                },
+                c::RD_KAFKA_EVENT_ERROR => {
+                    let text = CStr::from_ptr(c::rd_kafka_event_error_string(event)).to_string_lossy();
+                    tracing::debug!(target: "kafka", "{text}");
+                }
+                c::RD_KAFKA_EVENT_LOG => {
+                    let (mut facility, mut text, mut level) = (std::ptr::null(), std::ptr::null(), 0);
+                    if c::rd_kafka_event_log(event, &mut facility, &mut text, &mut level) == 0 {
+                        tracing::debug!(target: "kafka", level, "{}", CStr::from_ptr(text).to_string_lossy());
+                    }
+                }
+                _ => {}
+            }
+            c::rd_kafka_event_destroy(event);
+            true
+        }
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        // SAFETY: got in `of`, given back once.
+        unsafe { c::rd_kafka_queue_destroy(self.0) }
+    }
+}
+
+/// Waits until nothing is queued or under way, at most `limit`. Only for producers that report errors alone: reports that nobody
+/// serves count as under way.
+pub(super) fn flush<C: ClientContext>(client: &Client<C>, limit: Duration) -> bool {
+    // SAFETY: the client lives; the call is thread-safe.
+    unsafe { c::rd_kafka_flush(client.native_ptr(), millis(limit)) == NO_ERROR }
+}
+
+/// Where the application's reading stands, control records passed; no I/O.
+pub(super) fn position<C: ClientContext>(client: &Client<C>, topic: &str, partition: i32) -> Option<i64> {
+    let mut list = TopicPartitionList::with_capacity(1);
+    list.add_partition(topic, partition);
+    // SAFETY: both pointers live during the call, which only fills the list's elements.
+    let done = unsafe { c::rd_kafka_position(client.native_ptr(), list.ptr()) == NO_ERROR };
+    match list.elements().first().map(|e| e.offset()) {
+        Some(Offset::Offset(at)) if done => Some(at),
+        _ => None,
+    }
+}
+
+/// The high watermark as of the last fetch; no I/O.
+pub(super) fn known_end<C: ClientContext>(client: &Client<C>, topic: &str, partition: i32) -> Option<i64> {
+    let topic = CString::new(topic).ok()?;
+    let (mut low, mut high) = (-1, -1);
+    // SAFETY: all pointers live during the call.
+    let done = unsafe {
+        c::rd_kafka_get_watermark_offsets(client.native_ptr(), topic.as_ptr(), partition, &mut low, &mut high) == NO_ERROR
+    };
+    (done && high >= 0).then_some(high)
+}

@@ -1,0 +1,79 @@
+//! Reading outside any group.
+
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+
+use super::context::Context;
+use super::{RdCluster, convert, creation, raw};
+use crate::ids::Tp;
+use crate::kafka::{Isolation, KResult, Reader};
+use crate::offset::NextOffset;
+use crate::record::InRecord;
+
+/// The client wants a group's name even where it never joins; nothing is committed under it.
+const NAME: &str = "readback-reader";
+
+/// A consumer with an assignment of its own.
+pub struct RdReader {
+    cluster: RdCluster,
+    isolation: Isolation,
+    start: Vec<(Tp, NextOffset)>,
+    consumer: BaseConsumer<Context>,
+    /// Made when the ends by the other isolation are asked for.
+    other: Option<BaseConsumer<Context>>,
+}
+
+fn consumer(cluster: &RdCluster, isolation: Isolation) -> KResult<BaseConsumer<Context>> {
+    let config = cluster.consumer(NAME, NAME, isolation);
+    config.create_with_context(Context::new(NAME)).map_err(|e| creation("creating a reader", NAME, &e))
+}
+
+impl RdReader {
+    pub(super) fn new(cluster: RdCluster, isolation: Isolation) -> KResult<Self> {
+        let consumer = consumer(&cluster, isolation)?;
+        Ok(Self { cluster, isolation, start: Vec::new(), consumer, other: None })
+    }
+}
+
+impl Reader for RdReader {
+    fn assign(&mut self, start: &[(Tp, NextOffset)]) -> KResult<()> {
+        let list = convert::positions(start.iter().map(|(tp, next)| (tp, *next)))?;
+        self.start = start.to_vec();
+        self.consumer.assign(&list).map_err(|e| convert::fault(self.consumer.client(), "assigning", NAME, &e))
+    }
+
+    fn poll(&mut self, limit: Duration) -> KResult<Option<InRecord>> {
+        match self.consumer.poll(limit) {
+            // At an end the caller looks at the position before it waits on.
+            None | Some(Err(KafkaError::PartitionEOF(_))) => Ok(None),
+            Some(Ok(message)) => {
+                let (topic, partition) = (message.topic(), message.partition());
+                let known = self.start.iter().find(|(tp, _)| tp.partition.0 == partition && tp.topic.as_str() == topic);
+                Ok(known.map(|(tp, _)| convert::in_record(tp.clone(), &message)))
+            }
+            Some(Err(e)) => Err(convert::fault(self.consumer.client(), "reading", NAME, &e)),
+        }
+    }
+
+    fn position(&self, tp: &Tp) -> Option<NextOffset> {
+        let (_, put) = self.start.iter().find(|(at, _)| at == tp)?;
+        Some(raw::position(self.consumer.client(), tp.topic.as_str(), tp.partition.0).map_or(*put, NextOffset))
+    }
+
+    fn ends(&mut self, tp: &Tp, isolation: Isolation) -> KResult<(NextOffset, NextOffset)> {
+        if isolation != self.isolation && self.other.is_none() {
+            self.other = Some(consumer(&self.cluster, isolation)?);
+        }
+        let asked = match &self.other {
+            Some(other) if isolation != self.isolation => other,
+            _ => &self.consumer,
+        };
+        asked
+            .fetch_watermarks(tp.topic.as_str(), tp.partition.0, self.cluster.config().request)
+            .map(|(low, high)| (NextOffset(low), NextOffset(high)))
+            .map_err(|e| convert::fault(asked.client(), "asking for the ends", tp, &e))
+    }
+}

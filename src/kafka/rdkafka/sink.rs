@@ -1,0 +1,272 @@
+//! A transactional producer in a slot. It has no polling thread: its owner serves the reports while it flushes.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::ConsumerGroupMetadata;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
+use super::context::Context;
+use super::raw::{self, Report, Reports};
+use super::{RdCluster, convert, creation};
+use crate::ids::{Partition, SlotName, Tp};
+use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
+use crate::offset::NextOffset;
+use crate::record::OutRecord;
+
+/// Reports are served at least every so many records, so that the client's own count stays low.
+const SERVE_EVERY: u32 = 1024;
+
+/// A transactional producer.
+pub struct RdSink {
+    name: SlotName,
+    limits: TxLimits,
+    request: Duration,
+    sent: u32,
+    seen: Seen,
+    reports: Reports,
+    producer: BaseProducer<Context>,
+}
+
+/// What the reports said.
+#[derive(Default)]
+struct Seen {
+    written: HashMap<Tp, NextOffset>,
+    /// The first refusal since the transaction began.
+    refused: Option<(Class, String)>,
+}
+
+impl Seen {
+    fn take(&mut self, report: &Report<'_>) {
+        match report.error {
+            Some(code) => {
+                let why = || (convert::class_of_report(code), format!("{}-{}: {code:?}", report.topic, report.partition));
+                self.refused.get_or_insert_with(why);
+            }
+            None if report.offset >= 0 => {
+                let next = NextOffset(report.offset + 1);
+                let at = self.written.entry(Tp::new(report.topic, report.partition)).or_insert(next);
+                *at = next.max(*at);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Sends one record; the number comes back with its report.
+fn produce(producer: &BaseProducer<Context>, record: &OutRecord<'_>, tag: usize) -> Result<(), KafkaError> {
+    let out = BaseRecord {
+        topic: record.topic.as_str(),
+        partition: record.partition.map(|p| p.0),
+        payload: record.value,
+        key: record.key,
+        timestamp: record.timestamp.map(|t| t.0),
+        headers: record.headers.filter(|h| !h.is_empty()).map(convert::out_headers),
+        delivery_opaque: tag,
+    };
+    producer.send(out).map_err(|(e, _)| e)
+}
+
+impl RdSink {
+    pub(super) fn new(cluster: &RdCluster, name: &SlotName, limits: TxLimits) -> KResult<Self> {
+        let producer: BaseProducer<Context> = cluster
+            .transactional(name, limits)
+            .create_with_context(Context::new(name.as_str()))
+            .map_err(|e| creation("creating the producer", name, &e))?;
+        let reports = Reports::of(producer.client());
+        let request = cluster.config().request;
+        Ok(Self { name: name.clone(), limits, request, sent: 0, seen: Seen::default(), reports, producer })
+    }
+
+    fn fault(&self, doing: &'static str, e: &KafkaError) -> KafkaFault {
+        convert::fault(self.producer.client(), doing, &self.name, e)
+    }
+
+    /// Takes every report that is there.
+    fn serve(&mut self) {
+        while self.serve_one(Duration::ZERO) {}
+    }
+
+    fn serve_one(&mut self, wait: Duration) -> bool {
+        let seen = &mut self.seen;
+        self.reports.serve(wait, &mut |r| seen.take(&r))
+    }
+
+    /// Waits until every record is delivered or refused. False when the time is up.
+    fn settle(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            self.serve();
+            let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+            let settled = match self.limits.reports {
+                true => self.producer.in_flight_count() == 0,
+                false => raw::flush(self.producer.client(), left),
+            };
+            if settled {
+                // A refusal may have come while we waited.
+                self.serve();
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+            if self.limits.reports {
+                self.serve_one(left);
+            }
+        }
+    }
+
+    /// Repeats a call that can be resumed, until it is done, fails for good, or the time is up.
+    fn resumed(
+        &self,
+        doing: &'static str,
+        limit: Duration,
+        mut call: impl FnMut(&BaseProducer<Context>, Duration) -> Result<(), KafkaError>,
+    ) -> KResult<()> {
+        let until = Instant::now() + limit;
+        loop {
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let Err(e) = call(&self.producer, left) else { return Ok(()) };
+            let fault = self.fault(doing, &e);
+            if fault.class != Class::Retry || Instant::now() >= until {
+                return Err(fault);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl TxSink for RdSink {
+    type Stamp = ConsumerGroupMetadata;
+
+    fn init(&mut self) -> KResult<()> {
+        let done = self.producer.init_transactions(self.request);
+        self.serve();
+        done.map_err(|e| self.fault("init_transactions", &e))
+    }
+
+    fn begin(&mut self) -> KResult<()> {
+        self.serve();
+        self.seen.refused = None;
+        self.producer.begin_transaction().map_err(|e| self.fault("begin", &e))
+    }
+
+    fn send(&mut self, record: OutRecord<'_>) -> KResult<()> {
+        self.sent = self.sent.wrapping_add(1);
+        if self.sent.is_multiple_of(SERVE_EVERY) {
+            self.serve();
+        }
+        let mut sent = produce(&self.producer, &record, 0);
+        if matches!(sent, Err(KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull))) {
+            self.serve_one(Duration::from_millis(100));
+            self.serve();
+            sent = produce(&self.producer, &record, 0);
+        }
+        sent.map_err(|e| convert::fault(self.producer.client(), "sending", record.topic, &e))
+    }
+
+    fn flush(&mut self, limit: Duration) -> KResult<()> {
+        if !self.settle(limit) {
+            let timed_out = KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut);
+            let mut fault = self.fault("flush", &timed_out);
+            if fault.class == Class::Retry {
+                // Records are still under way: the transaction can't be committed in time.
+                fault.class = Class::Abort;
+            }
+            return Err(fault);
+        }
+        match (self.seen.refused.take(), self.producer.client().fatal_error()) {
+            (None, None) => Ok(()),
+            (refused, Some((code, _))) => {
+                let (class, why) = refused.unwrap_or((Class::Rebuild, String::new()));
+                let fault = self.fault("flush", &KafkaError::Flush(code));
+                let class = if class == Class::Config { class } else { fault.class };
+                Err(KafkaFault { class, detail: format!("{} {why}", fault.detail), ..fault })
+            }
+            (Some((class, why)), None) => Err(KafkaFault::new(class, "flush", &self.name, why)),
+        }
+    }
+
+    fn offsets(&mut self, next: &[(Tp, NextOffset)], mark: &SlotMark, by: &ConsumerGroupMetadata) -> KResult<()> {
+        let list = convert::positions(next.iter().map(|(tp, at)| (tp, *at)))?;
+        for mut element in list.elements() {
+            if !mark.0.is_empty() {
+                element.set_metadata(&mark.0);
+            }
+        }
+        let done = self.producer.send_offsets_to_transaction(&list, by, self.limits.transaction);
+        done.map_err(|e| self.fault("send_offsets", &e))
+    }
+
+    fn commit(&mut self, limit: Duration) -> KResult<()> {
+        self.flush(limit)?;
+        self.resumed("commit", limit, |p, left| p.commit_transaction(left)).map_err(|fault| match fault.class {
+            Class::Retry => KafkaFault { class: Class::OutcomeUnknown, ..fault },
+            _ => fault,
+        })
+    }
+
+    fn abort(&mut self, limit: Duration) -> KResult<()> {
+        let rebuild = |fault: KafkaFault| match fault.class {
+            Class::Retry | Class::Abort => KafkaFault { class: Class::Rebuild, ..fault },
+            _ => fault,
+        };
+        // Never over undelivered messages: with many under way that turns fatal within a few rounds.
+        if !self.settle(limit) {
+            return Err(rebuild(self.fault("flush before abort", &KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut))));
+        }
+        self.seen.refused = None;
+        self.resumed("abort", limit, |p, left| p.abort_transaction(left)).map_err(rebuild)
+    }
+
+    fn written(&self, tp: &Tp) -> Option<NextOffset> {
+        self.seen.written.get(tp).copied()
+    }
+}
+
+/// Sends by a plain idempotent producer and waits for the acknowledgement of all.
+pub(super) fn publish(cluster: &RdCluster, records: &[OutRecord<'_>], limit: Duration) -> KResult<Vec<(Partition, NextOffset)>> {
+    const DOING: &str = "publishing";
+    let producer: BaseProducer<Context> = cluster
+        .producer("readback-publish")
+        .create_with_context(Context::new("readback-publish"))
+        .map_err(|e| creation("creating the producer", "readback-publish", &e))?;
+    let reports = Reports::of(producer.client());
+    let until = Instant::now() + limit;
+    let mut done: Vec<Option<(Partition, NextOffset)>> = vec![None; records.len()];
+    let mut open = records.len();
+    let mut refused = None;
+    let mut serve = |wait: Duration, open: &mut usize| {
+        reports.serve(wait, &mut |r| match r.error {
+            Some(code) => refused = Some(KafkaFault::new(convert::class_of_report(code), DOING, r.topic, format!("{code:?}"))),
+            None => {
+                *open = open.saturating_sub(1);
+                if let Some(place) = done.get_mut(r.tag) {
+                    *place = Some((Partition(r.partition), NextOffset(r.offset + 1)));
+                }
+            }
+        });
+        refused.take().map_or(Ok(()), Err)
+    };
+    let late = |to: &dyn std::fmt::Display| KafkaFault::new(Class::Retry, DOING, to, "not acknowledged in time");
+    for (tag, record) in records.iter().enumerate() {
+        loop {
+            match produce(&producer, record, tag) {
+                Ok(()) => break,
+                Err(KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)) if Instant::now() < until => {
+                    serve(Duration::from_millis(50), &mut open)?;
+                }
+                Err(e) => return Err(convert::fault(producer.client(), DOING, record.topic, &e)),
+            }
+        }
+    }
+    while open > 0 {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late(&cluster.config().brokers));
+        }
+        serve(left.min(Duration::from_millis(100)), &mut open)?;
+    }
+    Ok(done.into_iter().flatten().collect())
+}

@@ -1,0 +1,107 @@
+//! A key-value store with types, by the name its topology gave it.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::error::{Error, Fault, codes};
+use crate::ids::{StoreName, TopicName};
+use crate::record::Headers;
+use crate::serdes::SerdeRef;
+use crate::state::{StoreId, Stored};
+use crate::task::TaskError;
+use crate::time::WallTime;
+
+use super::ProcessorCx;
+
+/// A store of a topology. Cheap to clone; used inside the steps that the topology connects with it.
+pub struct StoreRef<K, V> {
+    name: StoreName,
+    changelog: TopicName,
+    key: SerdeRef<K>,
+    value: SerdeRef<V>,
+    place: Arc<OnceLock<StoreId>>,
+}
+
+impl<K, V> Clone for StoreRef<K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            changelog: self.changelog.clone(),
+            key: self.key.clone(),
+            value: self.value.clone(),
+            place: self.place.clone(),
+        }
+    }
+}
+
+impl<K, V> StoreRef<K, V> {
+    /// Names a store; `place` is filled in when the topology is planned.
+    pub fn new(name: StoreName, changelog: TopicName, key: SerdeRef<K>, value: SerdeRef<V>, place: Arc<OnceLock<StoreId>>) -> Self {
+        Self { name, changelog, key, value, place }
+    }
+    /// Its name.
+    pub fn name(&self) -> &StoreName {
+        &self.name
+    }
+    /// The newest value under `key`.
+    pub fn get(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<V>, TaskError> {
+        Ok(self.get_with_time(cx, key)?.map(|(value, _)| value))
+    }
+    /// The newest value under `key` with the time of the record that wrote it.
+    pub fn get_with_time(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<(V, Option<WallTime>)>, TaskError> {
+        let key = self.key_bytes(cx, key)?;
+        let Some(stored) = cx.get(self.id()?, &key)? else { return Ok(None) };
+        Ok(Some((self.decode(cx, &stored)?, stored.timestamp)))
+    }
+    /// Writes a value with its time and headers.
+    pub fn put(
+        &self,
+        cx: &mut ProcessorCx<'_, '_>,
+        key: &K,
+        value: &V,
+        timestamp: Option<WallTime>,
+        headers: &Headers,
+    ) -> Result<(), TaskError> {
+        let key = self.key_bytes(cx, key)?;
+        let value = self.value.encode(value, cx.target(&self.changelog))?;
+        let stored = value.map(|value| Stored { value, timestamp, headers: headers.clone() });
+        cx.put(self.id()?, &key, stored)
+    }
+    /// Deletes what stands under `key`.
+    pub fn delete(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<(), TaskError> {
+        let key = self.key_bytes(cx, key)?;
+        cx.put(self.id()?, &key, None)
+    }
+    /// Entries with `from <= key < to` in the order of their encoded keys; `None` is open.
+    pub fn range(&self, cx: &mut ProcessorCx<'_, '_>, from: Option<&K>, to: Option<&K>) -> Result<Vec<(K, V)>, TaskError> {
+        let from = from.map(|k| self.key_bytes(cx, k)).transpose()?;
+        let to = to.map(|k| self.key_bytes(cx, k)).transpose()?;
+        let scan = cx.range(self.id()?, from.as_deref(), to.as_deref())?;
+        let mut entries = Vec::new();
+        for entry in scan {
+            let (key, stored) = entry?;
+            let none = Headers::new();
+            entries.push((self.key.decode(cx.raw(&self.changelog, Some(&key), &none))?, self.decode(cx, &stored)?));
+        }
+        Ok(entries)
+    }
+
+    fn id(&self) -> Result<StoreId, Error> {
+        self.place.get().copied().ok_or_else(|| {
+            Error::new(codes::BUG, Fault::Bug, format!("using store {} outside the steps it is connected with", self.name))
+        })
+    }
+    fn key_bytes(&self, cx: &ProcessorCx<'_, '_>, key: &K) -> Result<Bytes, Error> {
+        let bytes = self.key.encode(key, cx.target(&self.changelog))?;
+        bytes.ok_or_else(|| Error::new(codes::UNDECODABLE, Fault::Data, format!("a null key can't be kept in store {}", self.name)))
+    }
+    /// What a store holds was written by us: undecodable content is no record's fault.
+    fn decode(&self, cx: &ProcessorCx<'_, '_>, stored: &Stored) -> Result<V, Error> {
+        self.value.decode(cx.raw(&self.changelog, Some(&stored.value), &stored.headers)).map_err(|e| {
+            Error::new(codes::STORE_FAILED, Fault::Bug, format!("reading store {}", self.name))
+                .because(e)
+                .next("its content was written under another type: rename the store or reset the application")
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! The calls, over `schema_registry_converter`: with time-outs, retries, and each failure put into its class.
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError, mpsc};
+
+use schema_registry_converter::async_impl::schema_registry::{
+    SrSettings, get_referenced_schema, get_schema_by_id, is_compatible_schema, perform_sr_call, post_schema,
+};
+use schema_registry_converter::error::SRCError;
+use schema_registry_converter::schema_registry_common::{SchemaType, SrCall, SuppliedSchema};
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::error::{Error, Fault, Result, codes};
+
+use super::{Patience, RegistryAuth, references};
+
+/// Schemas that one schema may refer to, near and far.
+const REFERENCES: usize = 64;
+
+/// Why a call failed; never holds a URL or credential.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// 404: no such schema, subject or version.
+    Missing,
+    /// 401, 403, or something that is no registry (C019).
+    Refused(String),
+    /// No answer, 429 or 5xx: trying again helps.
+    Passing(String),
+    /// The registry, or we, can't take this schema.
+    Unfit(String),
+}
+
+type Answer<T> = std::result::Result<T, Failure>;
+
+/// Calls one registry.
+pub(super) struct Client {
+    /// Host and port, for messages.
+    pub(super) host: String,
+    url: String,
+    auth: RegistryAuth,
+    patience: Patience,
+    /// The credential that the settings were built with.
+    settings: Mutex<Option<(String, SrSettings)>>,
+    runtime: Option<Runtime>,
+}
+
+impl Client {
+    pub(super) fn new(url: &str, auth: RegistryAuth, patience: Patience) -> Result<Self> {
+        let bad = |why: &str| Error::new(codes::BAD_VALUE, Fault::Configuration, "reading the registry's URL").because(why);
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        let host = rest.ok_or_else(|| bad("it must begin with http:// or https://"))?.split('/').next().unwrap_or_default();
+        if host.contains('@') {
+            return Err(bad("it must hold no credentials").next("give them under registry: as references"));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("registry")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the registry client").because(e))?;
+        let (host, url) = (host.to_owned(), url.trim_end_matches('/').to_owned());
+        Ok(Self { host, url, auth, patience, settings: Mutex::new(None), runtime: Some(runtime) })
+    }
+
+    /// A schema's text, with those that it refers to put in.
+    pub(super) fn by_id(&self, id: u32) -> Answer<String> {
+        self.call(move |settings| async move {
+            let schema = get_schema_by_id(id, &settings).await?;
+            if schema.schema_type != SchemaType::Avro {
+                return Err(SRCError::new("not an Avro schema", None, false));
+            }
+            let mut named = BTreeMap::new();
+            let mut open = schema.references;
+            while let Some(reference) = open.pop() {
+                if named.len() >= REFERENCES {
+                    return Err(SRCError::new("too many references", None, false));
+                }
+                if !named.contains_key(&reference.name) {
+                    let found = get_referenced_schema(&settings, &reference).await?;
+                    named.insert(reference.name, found.schema);
+                    open.extend(found.references);
+                }
+            }
+            Ok(if named.is_empty() { schema.schema } else { references::inline(&schema.schema, &named) })
+        })
+    }
+
+    pub(super) fn register(&self, subject: &str, avsc: &str) -> Answer<u32> {
+        let (subject, schema) = (subject.to_owned(), supplied(avsc));
+        self.call(move |settings| {
+            let (subject, schema) = (subject.clone(), schema.clone());
+            async move { post_schema(&settings, subject, schema).await.map(|s| s.id) }
+        })
+    }
+
+    pub(super) fn look_up(&self, subject: &str, avsc: &str) -> Answer<u32> {
+        let (subject, body) = (subject.to_owned(), json!({ "schema": avsc, "schemaType": "AVRO" }).to_string());
+        self.call(move |settings| {
+            let (subject, body) = (subject.clone(), body.clone());
+            async move {
+                let found = perform_sr_call(&settings, SrCall::PostForVersion(&subject, &body)).await?;
+                found.id.ok_or_else(|| SRCError::new("could not parse the answer: no id", None, false))
+            }
+        })
+    }
+
+    pub(super) fn compatible(&self, subject: &str, avsc: &str) -> Answer<bool> {
+        let (subject, schema) = (subject.to_owned(), supplied(avsc));
+        self.call(move |settings| {
+            let (subject, schema) = (subject.clone(), schema.clone());
+            async move { is_compatible_schema(&settings, subject, schema).await }
+        })
+    }
+
+    /// Runs one call on the client's thread, again where its failure passes, and waits for the answer.
+    fn call<T, F>(&self, make: impl Fn(SrSettings) -> F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = std::result::Result<T, SRCError>> + Send + 'static,
+    {
+        let mut backoff = self.patience.backoff;
+        for left in (0..self.patience.tries.max(1)).rev() {
+            match self.once(make(self.settings()?)) {
+                Err(Failure::Passing(why)) if left > 0 => {
+                    tracing::debug!(host = %self.host, why, "the registry did not answer; asking again");
+                    std::thread::sleep(backoff);
+                    backoff *= 2;
+                }
+                other => return other,
+            }
+        }
+        Err(Failure::Passing("no answer".into()))
+    }
+
+    fn once<T: Send + 'static>(&self, call: impl Future<Output = std::result::Result<T, SRCError>> + Send + 'static) -> Answer<T> {
+        let Some(runtime) = &self.runtime else { return Err(Failure::Passing("the client is closed".into())) };
+        let (send, receive) = mpsc::channel();
+        runtime.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = send.send(call.await);
+        });
+        receive.recv().map_err(|_| Failure::Passing("the call was lost".into()))?.map_err(|e| classify(&e))
+    }
+
+    /// Settings with the credential as it is now: a rotated file needs no restart.
+    fn settings(&self) -> Answer<SrSettings> {
+        let refused = |e: Error| Failure::Refused(e.to_string());
+        let credential = match &self.auth {
+            RegistryAuth::None => String::new(),
+            RegistryAuth::Basic { password: secret, .. } | RegistryAuth::Bearer(secret) => {
+                secret.resolve().map_err(refused)?.expose().to_owned()
+            }
+        };
+        let mut kept = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((with, settings)) = &*kept
+            && *with == credential
+        {
+            return Ok(settings.clone());
+        }
+        let mut builder = SrSettings::new_builder(self.url.clone());
+        builder.set_timeout(self.patience.request).no_proxy();
+        match &self.auth {
+            RegistryAuth::None => {}
+            RegistryAuth::Basic { user, .. } => drop(builder.set_basic_authorization(user, Some(&credential))),
+            RegistryAuth::Bearer(_) => drop(builder.set_token_authorization(&credential)),
+        }
+        let settings = builder.build().map_err(|e| Failure::Refused(e.error))?;
+        *kept = Some((credential, settings.clone()));
+        Ok(settings)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Dropping a runtime waits, which panics on an async thread.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn supplied(avsc: &str) -> SuppliedSchema {
+    SuppliedSchema::new(None, SchemaType::Avro, avsc.to_owned())
+}
+
+/// The class of a failure. The client library keeps the status in its message only.
+fn classify(e: &SRCError) -> Failure {
+    let status = e.error.split("with status ").nth(1).and_then(|s| s.get(..3)).and_then(|s| s.parse::<u16>().ok());
+    let said = e.source().filter(|_| status.is_some()).map(|s| format!(" ({s})")).unwrap_or_default();
+    match status {
+        Some(404) => Failure::Missing,
+        Some(status @ (401 | 403 | 407)) => Failure::Refused(format!("it refuses us with status {status}")),
+        Some(status @ (409 | 422)) => Failure::Unfit(format!("status {status}{said}")),
+        Some(status @ (408 | 429 | 500..)) => Failure::Passing(format!("status {status}")),
+        Some(status) => Failure::Refused(format!("status {status}{said}")),
+        None if e.error.starts_with("could not parse") => {
+            Failure::Refused("it answers something that is no schema registry's answer, perhaps a login page".into())
+        }
+        None if e.retriable => Failure::Passing(innermost(e)),
+        None => Failure::Unfit(e.error.clone()),
+    }
+}
+
+/// The last cause: the outer ones may hold the URL (C118).
+fn innermost(e: &SRCError) -> String {
+    let mut cause = e.source();
+    while let Some(deeper) = cause.and_then(|c| c.source()) {
+        cause = Some(deeper);
+    }
+    cause
+        .filter(|c| c.source().is_none())
+        .map(ToString::to_string)
+        .filter(|c| !c.contains("://"))
+        .unwrap_or_else(|| "no answer".into())
+}

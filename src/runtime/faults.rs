@@ -1,0 +1,25 @@
+//! From a client's fault to an error for people.
+
+use crate::error::{Code, Error, Fault, codes};
+use crate::kafka::{Class, KafkaFault};
+
+/// What people see of a client's fault that nothing here could mend.
+pub fn error_of(fault: KafkaFault) -> Error {
+    let (code, whose, next) = match fault.class {
+        Class::SlotTaken => (codes::SLOT_TAKEN, Fault::SlotTaken, "stop the other process, or give this one another slot"),
+        Class::Fenced => (codes::SLOT_TAKEN, Fault::SlotTaken, "another process uses this slot's name; give each its own slots"),
+        Class::Config => {
+            (codes::NOT_AUTHORIZED, Fault::Configuration, "check the setting, name or permission that the client names")
+        }
+        Class::Retry => (codes::BROKER_UNREACHABLE, Fault::Unreachable, "check that the brokers answer, then start again"),
+        Class::Blocked => (codes::OFFSETS_BLOCKED, Fault::Unreachable, "find the open transaction that blocks the group's offsets"),
+        Class::OutcomeUnknown => (codes::COMMIT_UNCLEAR, Fault::Unreachable, "start again: the committed offsets decide"),
+        Class::Abort => (codes::TRANSACTION_ABORTED, Fault::Unreachable, "the inputs are read again; see the cause"),
+        Class::Rebuild => (codes::CLIENT_FAILED, Fault::Unreachable, "start again: a new client takes over the slot"),
+    };
+    with(code, whose, next, fault)
+}
+
+fn with(code: Code, whose: Fault, next: &str, fault: KafkaFault) -> Error {
+    Error::new(code, whose, format!("{} {}", fault.doing, fault.to)).because(fault).next(next)
+}

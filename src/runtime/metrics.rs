@@ -1,0 +1,119 @@
+//! The runtime's handle on its metrics: names from [`events`], bound once to a slot.
+
+use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use crate::error::{Error, Fault, Result, codes};
+use crate::events::{self, Metric};
+use crate::ids::{SlotName, Tp, UnitName};
+
+/// All runtime metrics of a process; cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    pub(super) tasks: IntGaugeVec,
+    pub(super) read: IntCounterVec,
+    pub(super) written: IntCounterVec,
+    pub(super) commits: IntCounterVec,
+    pub(super) aborts: IntCounterVec,
+    pub(super) commit_seconds: HistogramVec,
+    pub(super) open_seconds: GaugeVec,
+    pub(super) rebuilds: IntCounterVec,
+    pub(super) blocked: IntCounterVec,
+    pub(super) restored: IntCounterVec,
+    pub(super) rebalances: IntCounterVec,
+    pub(super) behind: IntGaugeVec,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them. A name that is registered already is an error.
+    pub fn new(registry: &Registry) -> Result<Self> {
+        Self::register(registry).map_err(|e| Error::new(codes::BUG, Fault::Bug, "registering metrics").because(e))
+    }
+
+    /// Metrics that nobody reads.
+    pub fn unread() -> Result<Self> {
+        Self::new(&Registry::new())
+    }
+
+    fn register(to: &Registry) -> prometheus::Result<Self> {
+        let counter = |m: Metric| {
+            let made = IntCounterVec::new(Opts::new(m.name, m.help), m.labels)?;
+            to.register(Box::new(made.clone())).map(|()| made)
+        };
+        let gauge = |m: Metric| {
+            let made = IntGaugeVec::new(Opts::new(m.name, m.help), m.labels)?;
+            to.register(Box::new(made.clone())).map(|()| made)
+        };
+        let open_seconds =
+            GaugeVec::new(Opts::new(events::OPEN_SECONDS.name, events::OPEN_SECONDS.help), events::OPEN_SECONDS.labels)?;
+        to.register(Box::new(open_seconds.clone()))?;
+        let m = events::COMMIT_SECONDS;
+        let buckets = prometheus::exponential_buckets(0.001, 2.0, 15)?;
+        let commit_seconds = HistogramVec::new(HistogramOpts::new(m.name, m.help).buckets(buckets), m.labels)?;
+        to.register(Box::new(commit_seconds.clone()))?;
+        Ok(Self {
+            tasks: gauge(events::TASKS)?,
+            read: counter(events::RECORDS_READ)?,
+            written: counter(events::RECORDS_WRITTEN)?,
+            commits: counter(events::COMMITS)?,
+            aborts: counter(events::ABORTS)?,
+            commit_seconds,
+            open_seconds,
+            rebuilds: counter(events::REBUILDS)?,
+            blocked: counter(events::BLOCKED)?,
+            restored: counter(events::RESTORED)?,
+            rebalances: counter(events::REBALANCES)?,
+            behind: gauge(events::BEHIND)?,
+        })
+    }
+
+    pub(super) fn of(&self, unit: &UnitName, slot: &SlotName) -> SlotMetrics {
+        let (unit, slot) = (unit.as_str().to_owned(), slot.as_str().to_owned());
+        let labels: [&str; 2] = [&unit, &slot];
+        SlotMetrics {
+            tasks: self.tasks.with_label_values(&labels),
+            read: self.read.with_label_values(&labels),
+            written: self.written.with_label_values(&labels),
+            commits: self.commits.with_label_values(&labels),
+            commit_seconds: self.commit_seconds.with_label_values(&labels),
+            open_seconds: self.open_seconds.with_label_values(&labels),
+            blocked: self.blocked.with_label_values(&labels),
+            restored: self.restored.with_label_values(&labels),
+            all: self.clone(),
+            unit,
+            slot,
+        }
+    }
+}
+
+/// The metrics of one slot.
+pub(super) struct SlotMetrics {
+    pub tasks: prometheus::IntGauge,
+    pub read: prometheus::IntCounter,
+    pub written: prometheus::IntCounter,
+    pub commits: prometheus::IntCounter,
+    pub commit_seconds: prometheus::Histogram,
+    pub open_seconds: Gauge,
+    pub blocked: prometheus::IntCounter,
+    pub restored: prometheus::IntCounter,
+    all: Metrics,
+    unit: String,
+    slot: String,
+}
+
+impl SlotMetrics {
+    pub(super) fn aborted(&self, class: &str) {
+        self.all.aborts.with_label_values(&[&*self.unit, &*self.slot, class]).inc();
+    }
+    pub(super) fn rebuilt(&self, class: &str) {
+        self.all.rebuilds.with_label_values(&[&*self.unit, &*self.slot, class]).inc();
+    }
+    pub(super) fn rebalanced(&self, event: &str) {
+        self.all.rebalances.with_label_values(&[&*self.unit, &*self.slot, event]).inc();
+    }
+    pub(super) fn behind(&self, tp: &Tp, offsets: i64) {
+        self.all.behind.with_label_values(&[&*self.unit, tp.topic.as_str(), &*tp.partition.to_string()]).set(offsets);
+    }
+    pub(super) fn gone(&self, tp: &Tp) {
+        let _ = self.all.behind.remove_label_values(&[&*self.unit, tp.topic.as_str(), &*tp.partition.to_string()]);
+    }
+}

@@ -1,0 +1,213 @@
+//! One task at work: its stores, where its inputs stand, and what the open transaction holds of it.
+
+use crate::ids::{TaskId, Tp};
+use crate::kafka::{Class, KResult, KafkaFault, Reading, Source, TxSink};
+use crate::offset::NextOffset;
+use crate::record::InRecord;
+use crate::state::TaskStores;
+use crate::task::{Appetite, Close, Task, TaskError, TxCx};
+use crate::time::{MonoTime, Now};
+
+use super::Step;
+use super::failpoint;
+use super::transaction::{NoTransaction, Transaction};
+
+/// A source partition of a task.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub tp: Tp,
+    pub reading: Reading,
+    /// The position that the group knows.
+    pub committed: NextOffset,
+    /// The position after the last record handed to the task.
+    pub next: NextOffset,
+    /// A record taken from the split queue and not handed to the task yet.
+    head: Option<InRecord>,
+    /// Since when the split queue has been empty without being known as drained.
+    waiting: Option<MonoTime>,
+    drained: bool,
+}
+
+impl Part {
+    pub(super) fn new(tp: Tp, reading: Reading, start: NextOffset) -> Self {
+        Self { tp, reading, committed: start, next: start, head: None, waiting: None, drained: false }
+    }
+
+    /// Where reading goes on, past control records where the source stands there.
+    fn position<S: Source>(&self, source: &S) -> NextOffset {
+        match &self.head {
+            Some(head) => NextOffset(head.offset.0),
+            None => source.position(&self.tp).map_or(self.next, |p| p.max(self.next)),
+        }
+    }
+
+    /// Looks for the next record of a split partition.
+    fn fill<S: Source>(&mut self, source: &mut S, now: MonoTime) -> KResult<()> {
+        use crate::kafka::Input;
+        while self.head.is_none() {
+            match source.next_of(&self.tp) {
+                Some(Input::Record(r)) if r.offset.0 < self.next.0 => continue,
+                Some(Input::Record(r)) => {
+                    (self.head, self.drained, self.waiting) = (Some(r), false, None);
+                }
+                Some(Input::Drained(_)) => self.drained = true,
+                Some(Input::Fault(f)) if f.class != Class::Retry => return Err(f),
+                Some(_) => continue,
+                None => {
+                    self.drained |= matches!((source.position(&self.tp), source.known_end(&self.tp)), (Some(p), Some(e)) if p >= e);
+                    self.waiting = (!self.drained).then_some(self.waiting.unwrap_or(now));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One task at work.
+pub(super) struct Running {
+    pub id: TaskId,
+    pub task: Box<dyn Task>,
+    pub stores: TaskStores,
+    pub parts: Vec<Part>,
+    /// Whether the open transaction holds anything of it.
+    pub touched: bool,
+}
+
+impl Running {
+    /// Hands one record of a shared partition over.
+    pub(super) fn process<S: TxSink>(&mut self, record: InRecord, tx: &mut Transaction<S>, now: Now) -> Step<()> {
+        let Some(part) = self.parts.iter_mut().find(|p| p.tp == record.tp) else { return Ok(()) };
+        if record.offset.0 < part.next.0 {
+            return Ok(());
+        }
+        // First of all: the record is taken from the source, so whatever fails from here on must bring it back.
+        self.touched = true;
+        part.next = record.offset.next();
+        tx.ensure_open(now.mono)?;
+        tx.count_read(record.size());
+        self.task.process(record, &mut TxCx::new(now, tx, &mut self.stores))
+    }
+
+    /// Hands over records of split partitions, the oldest timestamp first, up to `most`. A partition without a record is waited
+    /// for until it is drained, or for `idle`; one for which the task is full is neither read nor waited for.
+    pub(super) fn feed<Src: Source, S: TxSink>(
+        &mut self,
+        source: &mut Src,
+        tx: &mut Transaction<S>,
+        now: Now,
+        most: usize,
+        idle: std::time::Duration,
+    ) -> Step<usize> {
+        let mut fed = 0;
+        while fed < most
+            && let Some(i) = self.oldest(source, now.mono, idle)?
+        {
+            let Some(record) = self.parts[i].head.take() else { break };
+            self.process(record, tx, now)?;
+            fed += 1;
+        }
+        Ok(fed)
+    }
+
+    fn oldest<Src: Source>(&mut self, source: &mut Src, now: MonoTime, idle: std::time::Duration) -> KResult<Option<usize>> {
+        let mut best = None;
+        for (i, part) in self.parts.iter_mut().enumerate().filter(|(_, p)| p.reading == Reading::Split) {
+            if matches!(self.task.appetite(&part.tp), Appetite::Full | Appetite::Take(0)) {
+                continue;
+            }
+            part.fill(source, now)?;
+            match &part.head {
+                Some(head) if best.is_none_or(|(at, _)| head.timestamp < at) => best = Some((head.timestamp, i)),
+                Some(_) => {}
+                None if part.waiting.is_some_and(|since| now.since(since) < idle) => return Ok(None),
+                None => {}
+            }
+        }
+        Ok(best.map(|(_, i)| i))
+    }
+
+    /// Lets time pass for the task, where it has something to do.
+    pub(super) fn wake<S: TxSink>(&mut self, tx: &mut Transaction<S>, now: Now) -> Step<bool> {
+        if !self.task.wants_wake(now) {
+            return Ok(false);
+        }
+        self.touched = true;
+        tx.ensure_open(now.mono)?;
+        self.task.wake(now, &mut TxCx::new(now, tx, &mut self.stores))?;
+        Ok(true)
+    }
+
+    /// The last chance to write before the commit.
+    pub(super) fn before_commit<S: TxSink>(&mut self, tx: &mut Transaction<S>, now: Now) -> Step<()> {
+        self.task.before_commit(&mut TxCx::new(now, tx, &mut self.stores))
+    }
+
+    /// The positions that the transaction must carry for this task: all that moved, and the first one even if nothing did,
+    /// since a transaction without a valid offset would not fence a former owner.
+    pub(super) fn offsets<Src: Source>(&self, source: &Src) -> Vec<(Tp, NextOffset)> {
+        let at = |p: &Part| (p.tp.clone(), p.position(source));
+        let moved: Vec<_> =
+            self.parts.iter().map(at).zip(&self.parts).filter(|(o, p)| o.1 != p.committed).map(|(o, _)| o).collect();
+        if moved.is_empty() { self.parts.first().map(at).into_iter().collect() } else { moved }
+    }
+
+    /// The transaction is committed: stores first, then the task.
+    pub(super) fn committed<S: TxSink>(&mut self, offsets: &[(Tp, NextOffset)], tx: &Transaction<S>, at: Now) -> Step<()> {
+        self.touched = false;
+        for part in &mut self.parts {
+            if let Some((_, next)) = offsets.iter().find(|(tp, _)| *tp == part.tp) {
+                part.committed = *next;
+            }
+        }
+        failpoint!("store.before-write");
+        self.stores.committed(&|tp| tx.written(tp))?;
+        failpoint!("committed.before");
+        self.task.committed(at);
+        failpoint!("committed.after");
+        Ok(())
+    }
+
+    /// Drops what the transaction held: overlay, heads, progress. Reading goes on where the group stands.
+    pub(super) fn drop_open(&mut self) {
+        self.touched = false;
+        self.stores.aborted();
+        for part in &mut self.parts {
+            (part.next, part.head, part.drained, part.waiting) = (part.committed, None, false, None);
+        }
+    }
+
+    /// Lets the task read its stores, outside any transaction.
+    pub(super) fn restored(&mut self, now: Now) -> Step<()> {
+        self.task.restored(&mut TxCx::new(now, &mut NoTransaction, &mut self.stores))
+    }
+
+    /// Ends the task; the writer has applied everything when this returns.
+    pub(super) fn close(mut self, how: Close) -> Step<()> {
+        if self.touched {
+            self.stores.aborted();
+        }
+        self.task.close(how);
+        Ok(self.stores.drain()?)
+    }
+
+    /// Marks what a `Drained` event tells.
+    pub(super) fn drained(&mut self, tp: &Tp) {
+        if let Some(part) = self.parts.iter_mut().find(|p| p.tp == *tp) {
+            part.drained = true;
+        }
+    }
+
+    /// Offsets between reading and the known end, by partition.
+    pub(super) fn behind<'a, Src: Source>(&'a self, source: &'a Src) -> impl Iterator<Item = (&'a Tp, i64)> {
+        self.parts.iter().filter_map(|p| source.known_end(&p.tp).map(|end| (&p.tp, (end.0 - p.position(source).0).max(0))))
+    }
+}
+
+/// What a client fault means for a commit that cannot be tried: used where a source refuses.
+pub(super) fn client_failed(f: KafkaFault) -> TaskError {
+    use crate::error::{Error, Fault, codes};
+    TaskError::Failed(
+        Error::new(codes::CLIENT_FAILED, Fault::Unreachable, format!("reading in {}", f.to)).because(f).next("start again"),
+    )
+}

@@ -1,0 +1,244 @@
+//! A process with its stream threads.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::SlotName;
+use crate::kafka::{Cluster, Slot, Wake};
+use crate::state::StateManager;
+use crate::task::UnitPlan;
+use crate::time::SharedClock;
+
+use super::metrics::Metrics;
+use super::options::{OnFailure, RuntimeOptions, UnitRun};
+use super::slots::{self, Taken};
+use super::thread::{StreamThread, ThreadSeed, ThreadState};
+use super::{ensure_topics, error_of};
+
+/// Before a failed thread starts again.
+const START_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a process is about, all threads together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Some thread makes clients, claims, restores or recovers.
+    Rebalancing,
+    /// Every thread runs.
+    Running,
+    /// [`KafkaStreams::stop`] was called, or a failure stops the rest.
+    Stopping,
+    /// Every thread ended in order.
+    Stopped,
+    /// Every thread ended, and one of them by a failure.
+    Failed,
+}
+
+/// Runs units on stream threads, each an OS thread with its own consumer and transactional producer in its own slot.
+pub struct KafkaStreams {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+/// What the threads say of themselves.
+struct Board {
+    threads: Vec<(SlotName, ThreadState, Option<Thread>)>,
+    failure: Option<Error>,
+}
+
+impl KafkaStreams {
+    /// Checks or creates the topics, takes the slots, starts the threads.
+    pub fn start<C: Cluster>(
+        cluster: &C,
+        units: Vec<UnitRun>,
+        state: &StateManager,
+        clock: &SharedClock,
+        options: &RuntimeOptions,
+        metrics: &Metrics,
+    ) -> Result<Self> {
+        let admin = cluster.admin().map_err(error_of)?;
+        let plans: Vec<&UnitPlan> = units.iter().map(|u| &u.plan).collect();
+        ensure_topics(&*admin, &plans, options)?;
+        let mut seats = Vec::new();
+        for UnitRun { plan, threads } in units {
+            let plan = Arc::new(plan);
+            for taken in slots::choose(options.slots, &plan.unit, threads, state.dir())? {
+                let slot = Slot { unit: plan.unit.clone(), group: plan.group.clone(), number: taken.number };
+                let seed = ThreadSeed {
+                    cluster: cluster.clone(),
+                    slot,
+                    plan: plan.clone(),
+                    state: state.clone(),
+                    clock: clock.clone(),
+                    options: options.clone(),
+                    metrics: metrics.clone(),
+                    wake: Wake::none(),
+                };
+                seats.push((seed, taken));
+            }
+        }
+        let board =
+            Board { threads: seats.iter().map(|(s, _)| (s.slot.name(), ThreadState::Starting, None)).collect(), failure: None };
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), board: Mutex::new(board), changed: Condvar::new() });
+        let mut streams = Self { shared: shared.clone(), threads: Vec::new() };
+        for (place, (seed, taken)) in seats.into_iter().enumerate() {
+            match spawn(&shared, place, seed, taken) {
+                Ok(thread) => streams.threads.push(thread),
+                Err(error) => {
+                    streams.shared.order_stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(streams)
+    }
+
+    /// What the process is about.
+    pub fn state(&self) -> State {
+        let board = self.shared.board();
+        let all = |f: fn(&ThreadState) -> bool| board.threads.iter().all(|(_, s, _)| f(s));
+        match () {
+            () if all(|s| *s >= ThreadState::Stopped) && board.failure.is_some() => State::Failed,
+            () if all(|s| *s >= ThreadState::Stopped) => State::Stopped,
+            () if self.shared.stop.load(Ordering::Acquire) => State::Stopping,
+            () if all(|s| *s == ThreadState::Running) => State::Running,
+            () => State::Rebalancing,
+        }
+    }
+
+    /// Each thread's slot and what it is about.
+    pub fn threads(&self) -> Vec<(SlotName, ThreadState)> {
+        self.shared.board().threads.iter().map(|(slot, state, _)| (slot.clone(), *state)).collect()
+    }
+
+    /// Waits until `done` answers true for the state, or the process ended, or `limit` has passed; answers the state.
+    pub fn wait(&self, limit: Duration, done: impl Fn(State) -> bool) -> State {
+        let until = Instant::now() + limit;
+        loop {
+            let state = self.state();
+            let left = until.saturating_duration_since(Instant::now());
+            if done(state) || matches!(state, State::Stopped | State::Failed) || left.is_zero() {
+                return state;
+            }
+            // The short step covers a change between the look and the wait.
+            let board = self.shared.board();
+            drop(self.shared.changed.wait_timeout(board, left.min(Duration::from_millis(50))));
+        }
+    }
+
+    /// Lets every thread finish or take back its open transaction, give its partitions back and leave. Answers the failure that
+    /// ended the process, where there was one, or `STOP_TIMEOUT` once `bound` has passed (what is open then is taken back by
+    /// the broker).
+    pub fn stop(mut self, bound: Duration) -> Result<()> {
+        self.shared.order_stop();
+        let state = self.wait(bound, |_| false);
+        if !matches!(state, State::Stopped | State::Failed) {
+            let open: Vec<String> =
+                self.threads().iter().filter(|(_, s)| *s < ThreadState::Stopped).map(|(slot, _)| slot.to_string()).collect();
+            self.threads.clear();
+            return Err(Error::new(codes::STOP_TIMEOUT, Fault::Unreachable, format!("stopping {}", open.join(", ")))
+                .because(format!("not done after {}", crate::time::show_duration(bound)))
+                .next("nothing is lost: open transactions are taken back by the broker and their inputs read again"));
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let failure = self.shared.board().failure.take();
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for KafkaStreams {
+    fn drop(&mut self) {
+        self.shared.order_stop();
+    }
+}
+
+impl Shared {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.board().threads.iter().filter_map(|(.., t)| t.as_ref()).for_each(Thread::unpark);
+    }
+
+    fn seen(&self, place: usize, state: ThreadState) {
+        let mut board = self.board();
+        if let Some((_, known, thread)) = board.threads.get_mut(place)
+            && (*known != state || thread.is_none())
+        {
+            *known = state;
+            *thread = Some(std::thread::current());
+            self.changed.notify_all();
+        }
+    }
+
+    fn failed(&self, place: usize, error: Error) {
+        self.board().failure.get_or_insert(error);
+        self.seen(place, ThreadState::Failed);
+        self.order_stop();
+    }
+}
+
+fn spawn<C: Cluster>(shared: &Arc<Shared>, place: usize, seed: ThreadSeed<C>, taken: Taken) -> Result<JoinHandle<()>> {
+    let shared = shared.clone();
+    let name = seed.slot.name();
+    let run = move || live(&shared, place, seed, &taken);
+    std::thread::Builder::new()
+        .name(name.as_str().to_owned())
+        .spawn(run)
+        .map_err(|e| Error::new(codes::BUG, Fault::Unreachable, format!("starting thread {name}")).because(e))
+}
+
+/// A thread's life: from clients to the last commit, again where a failure asks for it.
+fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, taken: &Taken) {
+    seed.wake = Wake::this_thread();
+    let mut ours = taken.lock.is_some();
+    loop {
+        shared.seen(place, ThreadState::Starting);
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| once(shared, place, &seed, ours))).unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(Error::new(codes::BUG, Fault::Bug, format!("running {}", seed.slot.name()))
+                .because(words.unwrap_or_else(|| "a panic without words".to_owned()))
+                .next("please report this; the open transaction was not committed"))
+        });
+        match ended {
+            Ok(()) => return shared.seen(place, ThreadState::Stopped),
+            Err(error) => {
+                tracing::error!(slot = %seed.slot.name(), %error, "a stream thread failed");
+                let again = seed.options.on_failure == OnFailure::Replace && StreamThread::<C>::may_try_again(&error);
+                if !again || shared.stop.load(Ordering::Acquire) {
+                    return shared.failed(place, error);
+                }
+                // Whoever is listed under this name now is what is left of the thread itself.
+                ours = true;
+                std::thread::park_timeout(START_AGAIN);
+            }
+        }
+    }
+}
+
+fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool) -> Result<()> {
+    let session = seed.options.session_timeout;
+    slots::wait_until_free(&seed.cluster, &seed.slot, ours, session, &seed.clock, &shared.stop)?;
+    if shared.stop.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let mut thread = StreamThread::new(seed.clone())?;
+    let ended = thread.main_loop(&shared.stop, &|state| shared.seen(place, state));
+    if ended.is_err() {
+        let _ = thread.stop(seed.clock.now());
+    }
+    ended
+}

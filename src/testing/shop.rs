@@ -1,0 +1,218 @@
+//! The orders API as a pure machine: what it applies, answers and lists. No time, no sockets, no faults of its own.
+//!
+//! `POST /orders {sku, quantity, client_ref}` → 201 `{id}` or 422; `GET /orders?ref=` → `{items: […], next}`. It knows no idempotency
+//! unless told to remember keys: two equal POSTs are two orders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::http::Answer;
+use crate::ids::WireKey;
+use crate::intents::{RenderedRequest, hex};
+use crate::time::WallTime;
+
+/// One effect that really exists, as the target's own books have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BookEntry {
+    /// The key that came with it.
+    pub wire_key: WireKey,
+    /// Hex SHA-256 over its content, without the key.
+    pub digest: String,
+    /// When it came to be, by the target's clock.
+    pub applied_at: WallTime,
+}
+
+/// What the target does by rule.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ShopRules {
+    /// How long it remembers a key from its first use; `None` = it knows no keys.
+    pub remembers: Option<Duration>,
+    /// Articles that it refuses for good.
+    pub refuses: BTreeSet<String>,
+}
+
+/// What a list shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum View {
+    /// Everything there is.
+    Whole,
+    /// What existed at this time: a replica that lags.
+    AsOf(WallTime),
+    /// Nothing, and a next page that nobody can get.
+    Cut,
+}
+
+#[derive(Clone, Debug)]
+struct Order {
+    client_ref: String,
+    sku: String,
+    quantity: i64,
+    applied_at: WallTime,
+}
+
+#[derive(Deserialize)]
+struct NewOrder {
+    client_ref: String,
+    sku: String,
+    quantity: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    since: WallTime,
+    digest: String,
+    answer: Answer,
+}
+
+/// The target: its orders and the keys that it remembers.
+#[derive(Clone, Debug, Default)]
+pub struct Shop {
+    rules: ShopRules,
+    orders: Vec<Order>,
+    remembered: BTreeMap<String, Remembered>,
+}
+
+impl Shop {
+    /// An empty shop with these rules.
+    pub fn new(rules: ShopRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Answers one request that arrived at `now`; lists show `view`.
+    pub fn handle(&mut self, request: &RenderedRequest, view: View, now: WallTime) -> Answer {
+        match (request.method.as_str(), request.path.as_str()) {
+            ("POST", "/orders") => self.create(request.body.as_deref().unwrap_or_default(), now),
+            ("GET", "/orders") => self.list(reference(&request.query).unwrap_or_default(), view),
+            _ => answer(404, &json!({ "error": "no such resource" })),
+        }
+    }
+
+    /// Takes an order, or says why not.
+    pub fn create(&mut self, body: &[u8], now: WallTime) -> Answer {
+        let Ok(new) = serde_json::from_slice::<NewOrder>(body) else {
+            return answer(400, &json!({ "error": "not an order" }));
+        };
+        if !(1..=1000).contains(&new.quantity) || new.sku.is_empty() || self.rules.refuses.contains(&new.sku) {
+            return answer(422, &json!({ "error": "this article cannot be ordered" }));
+        }
+        let digest = digest(&new.sku, new.quantity);
+        if let Some(known) = self.recall(&new.client_ref, now) {
+            let same = known.digest == digest;
+            return if same {
+                known.answer.clone()
+            } else {
+                answer(422, &json!({ "error": "this key was used for another order" }))
+            };
+        }
+        let id = format!("o-{}", self.orders.len() + 1);
+        let done = answer(201, &json!({ "id": id }));
+        if self.rules.remembers.is_some() {
+            self.remembered.insert(new.client_ref.clone(), Remembered { since: now, digest, answer: done.clone() });
+        }
+        self.orders.push(Order { client_ref: new.client_ref, sku: new.sku, quantity: new.quantity, applied_at: now });
+        done
+    }
+
+    fn recall(&self, key: &str, now: WallTime) -> Option<&Remembered> {
+        let window = self.rules.remembers?;
+        self.remembered.get(key).filter(|r| now.since(r.since) <= window)
+    }
+
+    /// Lists the orders under a reference.
+    pub fn list(&self, reference: &str, view: View) -> Answer {
+        let shown = |o: &&Order| {
+            o.client_ref == reference
+                && match view {
+                    View::Whole => true,
+                    View::AsOf(then) => o.applied_at <= then,
+                    View::Cut => false,
+                }
+        };
+        let item = |o: &Order| json!({ "client_ref": o.client_ref, "sku": o.sku, "quantity": o.quantity, "at": o.applied_at.0 });
+        let items: Vec<_> = self.orders.iter().filter(shown).map(item).collect();
+        let next = (view == View::Cut).then_some("page-2");
+        answer(200, &json!({ "items": items, "next": next }))
+    }
+
+    /// What really exists: only the target knows.
+    pub fn books(&self) -> Vec<BookEntry> {
+        let entry = |o: &Order| BookEntry {
+            wire_key: WireKey::new(&o.client_ref),
+            digest: digest(&o.sku, o.quantity),
+            applied_at: o.applied_at,
+        };
+        self.orders.iter().map(entry).collect()
+    }
+}
+
+fn digest(sku: &str, quantity: i64) -> String {
+    hex(&Sha256::digest(format!("{sku}\u{1f}{quantity}")))
+}
+
+/// The value of `ref` in a query; keys need no escapes.
+fn reference(query: &str) -> Option<&str> {
+    query.split('&').find_map(|pair| pair.strip_prefix("ref="))
+}
+
+/// A JSON answer.
+fn answer(status: u16, body: &serde_json::Value) -> Answer {
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Answer { status, headers, body: Bytes::from(body.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(key: &str, quantity: i64) -> Vec<u8> {
+        json!({ "client_ref": key, "sku": "A-1", "quantity": quantity }).to_string().into_bytes()
+    }
+
+    fn items(answer: &Answer) -> usize {
+        let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("json");
+        body["items"].as_array().map_or(0, Vec::len)
+    }
+
+    /// If this broke, the target would hide doubled orders, and every run would look clean.
+    #[test]
+    fn equal_orders_are_two_orders() {
+        let mut target = Shop::default();
+        for _ in 0..2 {
+            assert_eq!(target.create(&order("k", 1), WallTime(5)).status, 201);
+        }
+        assert_eq!(target.books().len(), 2);
+        assert_eq!(items(&target.list("k", View::Whole)), 2);
+        assert_eq!(items(&target.list("other", View::Whole)), 0);
+    }
+
+    /// If this broke, a keyed re-send after the key's life would not be the second effect that it is.
+    #[test]
+    fn keys_are_remembered_for_their_time_only() {
+        let mut target = Shop::new(ShopRules { remembers: Some(Duration::from_millis(10)), ..ShopRules::default() });
+        let first = target.create(&order("k", 1), WallTime(0));
+        assert_eq!(target.create(&order("k", 1), WallTime(10)), first);
+        assert_eq!(target.create(&order("k", 2), WallTime(10)).status, 422);
+        assert_eq!(target.books().len(), 1);
+        assert_eq!(target.create(&order("k", 1), WallTime(11)).status, 201);
+        assert_eq!(target.books().len(), 2);
+    }
+
+    /// If this broke, a refused order would count as placed, or a stale or cut list as a proof of absence.
+    #[test]
+    fn refusals_and_partial_views_are_what_they_say() {
+        let mut target = Shop::new(ShopRules { refuses: ["X".to_owned()].into(), ..ShopRules::default() });
+        let body = json!({ "client_ref": "k", "sku": "X", "quantity": 1 }).to_string();
+        assert_eq!(target.create(body.as_bytes(), WallTime(0)).status, 422);
+        assert!(target.books().is_empty());
+        target.create(&order("k", 1), WallTime(5));
+        assert_eq!(items(&target.list("k", View::AsOf(WallTime(4)))), 0);
+        assert_eq!(items(&target.list("k", View::AsOf(WallTime(5)))), 1);
+        let cut = target.list("k", View::Cut);
+        assert!(String::from_utf8_lossy(&cut.body).contains("page-2"), "it says that it is not whole");
+    }
+}

@@ -1,0 +1,95 @@
+//! From a topology with known partition counts to what the runtime runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ids::TopicName;
+use crate::kafka::Reading;
+use crate::processor::{BadRecords, Environment};
+use crate::serdes::AvroCodec;
+use crate::state::StoreId;
+use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
+
+use super::{Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
+
+/// What all tasks of a topology get from outside.
+#[derive(Clone)]
+pub struct Environments {
+    /// For registry-framed Avro.
+    pub avro: Option<Arc<dyn AvroCodec>>,
+    /// What happens to bad records.
+    pub bad: BadRecords,
+    /// Where reading starts on topics that the group never read.
+    pub start: StartAt,
+}
+
+impl Topology {
+    /// The sub-topologies that stream tasks run; those of operations and effects are planned by their own modules.
+    pub fn plan(&self, layout: &Arc<Layout>, environments: &Environments) -> Vec<SubtopologyPlan> {
+        let own = self.subtopologies().iter().filter(|s| s.foreign.is_none());
+        own.map(|s| self.plan_one(s, layout.clone(), environments.clone())).collect()
+    }
+
+    fn plan_one(&self, part: &Subtopology, layout: Arc<Layout>, environments: Environments) -> SubtopologyPlan {
+        let mut factories: BTreeMap<Vec<TopicName>, SourceFactory> = BTreeMap::new();
+        for id in &part.nodes {
+            if let (Role::Source(topics), Some(factory)) = (&self.node(*id).role, self.graph.sources.get(id)) {
+                factories.insert(topics.clone(), factory.clone());
+            }
+        }
+        let mut stores = Vec::new();
+        for (i, name) in part.stores.iter().enumerate() {
+            let entry = &self.graph.stores[name];
+            // Planning twice gives the same place, so a second `set` is no news.
+            let _ = entry.place.set(StoreId(i));
+            stores.push(entry.spec.clone());
+        }
+        let topics = self.sources_of(part);
+        // Several inputs are picked by time, which needs a queue for each.
+        let reading = if topics.len() > 1 { Reading::Split } else { Reading::Shared };
+        let sources = topics.into_iter().map(|topic| SourceSpec {
+            start: if self.is_internal(&topic) { StartAt::Earliest } else { environments.start },
+            topic,
+            reading,
+        });
+        let sources = sources.collect();
+        let factories = Arc::new(factories);
+        let build = move |seed: TaskSeed| -> crate::error::Result<Box<dyn crate::task::Task>> {
+            let environment = Environment { task: seed.id, avro: environments.avro.clone(), bad: environments.bad.clone() };
+            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone())))
+        };
+        SubtopologyPlan { id: part.id, sources, stores, build: Arc::new(build) }
+    }
+
+    /// Topics that must exist: repartition topics and changelogs (ours), sources and sinks (the user's).
+    pub fn topics(&self, layout: &Layout) -> Vec<InternalTopic> {
+        let mut all = Vec::new();
+        for r in &self.graph.repartitions {
+            all.push(InternalTopic {
+                name: r.topic.clone(),
+                partitions: layout.partitions.get(&r.topic).copied(),
+                config: [("cleanup.policy", "delete"), ("retention.ms", "-1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+                usage: TopicUse::Internal,
+            });
+        }
+        for part in self.subtopologies().iter().filter(|s| s.foreign.is_none()) {
+            let tasks = self.sources_of(part).iter().filter_map(|t| layout.partitions.get(t)).max().copied();
+            for changelog in part.stores.iter().filter_map(|s| self.graph.stores[s].spec.changelog.as_ref()) {
+                all.push(InternalTopic {
+                    name: changelog.topic.clone(),
+                    partitions: tasks,
+                    config: changelog.config.clone(),
+                    usage: TopicUse::Internal,
+                });
+            }
+        }
+        let external = self.external_sources().into_iter().chain(self.external_sinks());
+        all.extend(external.map(|name| InternalTopic {
+            name,
+            partitions: None,
+            config: BTreeMap::new(),
+            usage: TopicUse::External,
+        }));
+        all
+    }
+}
