@@ -139,7 +139,7 @@ fn one_operation_through_all_topics() {
     assert_eq!((out[0].partition, out[0].key.as_str()), (partition_of(b"op-1.plan", 4).0, "op-1.plan"));
     assert_eq!(out[0].headers.text(headers::ORDERING_KEY), Some("op-1.plan"));
     assert_eq!(result(&sent)[0].status, Status::Accepted);
-    assert_eq!(of(&sent, "agent.results")[0].headers.text(headers::CE_TYPE), Some("readback.operation.accepted"));
+    assert_eq!(of(&sent, "agent.results")[0].headers.text(headers::CE_TYPE), Some("readback.result.accepted"));
     rig.commit();
 
     let hash = request(INPUT).identity();
