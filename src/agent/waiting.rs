@@ -18,6 +18,11 @@ const LONGEST_HOLD: std::time::Duration = std::time::Duration::from_secs(7 * 86_
 /// How many timers one wake works off.
 const TIMERS_AT_ONCE: usize = 500;
 
+/// How many signals one unknown operation holds; more are answered at once.
+const HELD: usize = 32;
+/// Header of a held signal: until when.
+const NOT_AFTER: &str = "rb_not_after";
+
 impl OperationTask {
     /// Holds a signal for an operation that nobody knows yet. One that may wait no longer is answered at once.
     pub(super) fn hold<T: Wire>(
@@ -32,9 +37,13 @@ impl OperationTask {
         let until = until.min(now.plus(LONGEST_HOLD));
         let key = shelf::held_key(&op.root(), id);
         let bytes = encode(signal)?;
-        let mut stored = Stored { timestamp: Some(until), ..Stored::bytes(bytes) };
+        // A header, not the record's time: brokers refuse times far ahead.
+        let mut stored = Stored::bytes(bytes);
         stored.headers.push(headers::SCHEMA, T::SCHEMA);
-        if until <= now {
+        stored.headers.push(NOT_AFTER, until.0.to_string());
+        let repeat = cx.get(STORE, &key)?.is_some();
+        let full = !repeat && cx.prefix(STORE, &shelf::held_prefix(&op.root()))?.take(HELD).count() == HELD;
+        if until <= now || full {
             return self.unheld(&stored, cx);
         }
         cx.put(STORE, &key, Some(stored))?;
@@ -75,7 +84,8 @@ impl OperationTask {
 
     fn fire_held(&mut self, target: &[u8], cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let Some(stored) = cx.get(STORE, target)? else { return Ok(()) };
-        match stored.timestamp {
+        let until = stored.headers.text(NOT_AFTER).and_then(|t| t.parse().ok()).map(WallTime);
+        match until {
             Some(until) if until > cx.now().wall => self.timer(until, target, cx),
             _ => {
                 shelf::delete(cx, target)?;
