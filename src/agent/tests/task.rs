@@ -202,6 +202,16 @@ fn life_12_held_commands_wait_and_their_expiry_is_an_answer() {
     assert!(rig.advance(Duration::from_secs(60)).is_empty(), "it is held no longer");
 }
 
+/// If this broke, commands for an operation that never comes could fill the store.
+#[test]
+fn what_is_held_for_one_operation_is_bounded() {
+    let mut rig = Rig::new();
+    let answered: usize = (0..40).map(|n| rig.put("orders-commands", &command(&format!("c-{n}"), CommandKind::Cancel)).len()).sum();
+    assert_eq!(answered, 8);
+    assert!(rig.put("orders-commands", &command("c-1", CommandKind::Cancel)).is_empty(), "a repeat takes no more room");
+    assert_eq!(result(&rig.advance(Duration::from_secs(60))).len(), 32);
+}
+
 /// If this broke, a deadline would pass unseen, or a restart would forget it.
 #[test]
 fn timers_fire_and_survive_a_restart() {
