@@ -80,7 +80,13 @@ impl EffectTask {
     }
 
     /// `None` = the record is to be deleted; else when it is due again.
-    fn steps(&mut self, op: &Op, r: &mut LedgerRecord, rules: &Rules, cx: &mut TxCx<'_>) -> Result<Option<Option<WallTime>>, TaskError> {
+    fn steps(
+        &mut self,
+        op: &Op,
+        r: &mut LedgerRecord,
+        rules: &Rules,
+        cx: &mut TxCx<'_>,
+    ) -> Result<Option<Option<WallTime>>, TaskError> {
         let spec = self.spec(r);
         let now = cx.now().wall;
         let mut denied = None;
@@ -178,7 +184,14 @@ impl EffectTask {
     }
 
     /// Records that a readback starts; it is handed over after the commit.
-    fn read(&mut self, op: &Op, r: &mut LedgerRecord, spec: &Arc<CallSpec>, rules: &Rules, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn read(
+        &mut self,
+        op: &Op,
+        r: &mut LedgerRecord,
+        spec: &Arc<CallSpec>,
+        rules: &Rules,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
         let now = cx.now();
         let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
         let parameters = parameters(op, cx)?;
@@ -230,7 +243,14 @@ impl EffectTask {
     }
 
     /// Keeps lanes and due times; an ended operation leaves its lane when no old copy can arrive any more.
-    fn place(&mut self, op: &Op, r: &LedgerRecord, rules: &Rules, due: Option<WallTime>, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn place(
+        &mut self,
+        op: &Op,
+        r: &LedgerRecord,
+        rules: &Rules,
+        due: Option<WallTime>,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
         use crate::contract::LaneRule;
         let now = cx.now().wall;
         let lane = ledger::lane(r);
