@@ -14,7 +14,7 @@ use kit::*;
 
 use crate::ids::{GroupId, TopicName, Tp};
 use crate::kafka::{Class, Cluster, Input, Isolation, NewTopic, Reading, Revoked, SlotMark};
-use crate::kafka::{Source, TxLimits, TxSink, Wake};
+use crate::kafka::{Source, TxSink, Wake};
 use crate::offset::{NextOffset, Offset};
 use crate::record::{Header, Headers, InRecord, OutRecord};
 use crate::time::WallTime;
