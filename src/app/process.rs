@@ -19,7 +19,6 @@ use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, U
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::avro::RegistryCodec;
 use super::compose::{Edges, Schemas, compose, external_counts};
 use super::purge::Purge;
 
@@ -97,7 +96,7 @@ impl Process {
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
-            avro: registry.as_ref().map(|r| Arc::new(RegistryCodec::new(r)) as _),
+            avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
         };
