@@ -52,8 +52,15 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
     options.slow = args.slow;
     options.prefix.clone_from(&args.prefix);
     options.patience = Duration::from_secs(150) * if args.slow { 2 } else { 1 };
-    let report = story::run(&ground, &options, &work.0)?;
+    let told = story::run(&ground, &options, &work.0);
     drop(ground);
+    let report = match told {
+        Ok(report) => report,
+        Err(e) => {
+            eprintln!("· state and logs are kept in {}", work.keep().display());
+            return Err(e);
+        }
+    };
     match format {
         Format::Table => {
             print!("{}", report.table());
