@@ -1,9 +1,46 @@
 //! The effect contract: what one target API can prove. Parsed, linted and asked here; pure.
 
+mod answers;
+mod answers_file;
+mod call;
 mod compiled;
+mod judge;
+mod lint;
 mod model;
+mod params;
+mod read;
+mod request;
+mod shape;
+mod template;
 
+use std::path::Path;
+
+use crate::config::yaml::{self, Diagnostics, Node};
+
+pub use answers::{Proposed, RetryAfter};
+pub use judge::Verdict;
 pub use model::{
-    Bound, Budget, Call, Carrier, Completion, Confirm, Contract, Credentials, Dedupe, KeyFormat, KeySpec, LaneRule, Parameters,
-    Promise, Readback, Retention, Target, Unprovable,
+    Assumption, Bound, Budget, Call, Carrier, Completion, Confirm, Contract, Credentials, Dedupe, KeyFormat, KeySpec, LaneRule,
+    Parameters, Promise, Readback, Retention, Target, Unprovable,
 };
+pub use shape::schema;
+
+/// Reads a contract file; every error of it at once.
+pub fn load(path: &Path) -> Result<Contract, Diagnostics> {
+    checked(&yaml::load(path)?)
+}
+
+/// Reads a contract from `text`; `name` is shown as its path.
+pub fn parse(name: &str, text: &str) -> Result<Contract, Diagnostics> {
+    checked(&yaml::parse(name, text)?)
+}
+
+fn checked(root: &Node) -> Result<Contract, Diagnostics> {
+    let mut d = Diagnostics::new();
+    let contract = read::contract(root, &mut d);
+    let warnings = d.clone();
+    d.or(contract).map(|contract| Contract { warnings, ..contract })
+}
+
+#[cfg(test)]
+mod tests;

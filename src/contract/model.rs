@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::config::yaml::Diagnostics;
 use crate::ids::{CallName, ContractName};
+use crate::time::show_duration;
 
 /// One target API and its calls.
 #[derive(Clone, Debug)]
@@ -18,6 +20,24 @@ pub struct Contract {
     pub target: Target,
     /// Its calls.
     pub calls: BTreeMap<CallName, Call>,
+    /// What is possible but weak.
+    pub warnings: Diagnostics,
+}
+
+impl Contract {
+    /// The call of this name.
+    pub fn call(&self, name: &CallName) -> Option<&Call> {
+        self.calls.get(name)
+    }
+}
+
+/// What a promise rests on and nobody can check from here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Assumption {
+    /// In words.
+    pub text: String,
+    /// `contracts/orders.yaml:28`.
+    pub at: String,
 }
 
 /// Where the target is and how it is spoken to.
@@ -71,8 +91,8 @@ pub struct Call {
     pub unprovable: Unprovable,
     /// Whether an operation behind a parked one waits or goes on.
     pub lane: LaneRule,
-    /// Template of the link that shows a person the effect.
-    pub look_at: Option<String>,
+    /// What its promise rests on.
+    pub assumptions: Vec<Assumption>,
     /// The compiled rest.
     pub(super) compiled: super::compiled::Compiled,
 }
@@ -175,6 +195,8 @@ pub struct Budget {
     pub attempts: u32,
     /// Readbacks per operation before it is parked.
     pub readbacks: u32,
+    /// For name, connection and TLS.
+    pub connect: Duration,
     /// A call's own limit (`cut`).
     pub timeout: Duration,
     /// How long an attempt may wait between journal and first byte (`window`).
@@ -218,6 +240,49 @@ pub enum Promise {
     AtMostOnePerson,
     /// Duplicates accepted and counted.
     DuplicatesCounted,
+}
+
+impl Call {
+    /// What may be printed for this call.
+    pub fn promise(&self) -> Promise {
+        let retention = self.dedupe.as_ref().map(|d| d.retention);
+        match (retention, &self.readback, &self.in_flight) {
+            _ if self.proposal || self.unprovable == Unprovable::DuplicatesAccepted => Promise::DuplicatesCounted,
+            (Some(Retention::Forever), _, _) => Promise::AtMostOneKeyed,
+            (Some(Retention::For(window)), _, _) => Promise::AtMostOneKeyedWhile(window),
+            (None, Some(_), Some(_)) => Promise::AtMostOneReadback,
+            (None, Some(_), None) => Promise::AtMostOneReadbackPerson,
+            (None, None, _) => Promise::AtMostOnePerson,
+        }
+    }
+}
+
+impl Promise {
+    /// The promise as people read it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Promise::DuplicatesCounted => "may happen twice, counted",
+            _ => "at most one effect per operation",
+        }
+    }
+    /// Why it holds.
+    pub fn because(self) -> String {
+        match self {
+            Promise::AtMostOneKeyed => "the target drops a known key, for ever".into(),
+            Promise::AtMostOneKeyedWhile(window) => {
+                format!(
+                    "the target drops a known key for {}; after that it is read back, then a person decides",
+                    show_duration(window)
+                )
+            }
+            Promise::AtMostOneReadback => "complete readback; re-send only when absent after the settle time".into(),
+            Promise::AtMostOneReadbackPerson => {
+                "complete readback; what stays absent goes to a person, since a request may arrive at any time".into()
+            }
+            Promise::AtMostOnePerson => "nothing can be proved; what is ambiguous goes to a person".into(),
+            Promise::DuplicatesCounted => "the contract says so".into(),
+        }
+    }
 }
 
 /// Typed parameters of a call: a JSON object whose members passed the contract's declarations.

@@ -7,7 +7,7 @@ use crate::contract::{Contract, Credentials, Parameters};
 use crate::error::Error;
 use crate::http::{Answer, CallLimits, Destination, HttpPort};
 use crate::ids::{ApplicationId, CallName, ContractName, StepName, TopicName, WireKey};
-use crate::intents::{AnswerClass, PublicSink, RenderedRequest, topics as names};
+use crate::intents::{AnswerClass, Cost, PublicSink, RenderedRequest, topics as names};
 use crate::kafka::Reading;
 use crate::state::{ChangelogSpec, EngineKind, StoreId, StoreSpec};
 use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TopicUse};
@@ -29,6 +29,8 @@ pub struct Classified {
     pub reference: Option<String>,
     /// Not before this, as the target said.
     pub retry_at: Option<WallTime>,
+    /// What a proposal did cost.
+    pub cost: Cost,
 }
 
 /// How the pages of a readback read so far.
@@ -53,7 +55,7 @@ pub trait Judge: Send + Sync {
 /// Whether an operation may be sent now: policy, approval, target version. Deadline and cancel are `decide()`'s own.
 pub trait Guard: Send + Sync {
     /// `Err` says why not.
-    fn may_send(&self, operation: &LedgerRecord, now: WallTime) -> Result<(), Denial>;
+    fn may_send(&self, operation: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial>;
 }
 
 /// A guard that has nothing to ask.
@@ -61,7 +63,7 @@ pub trait Guard: Send + Sync {
 pub struct Unguarded;
 
 impl Guard for Unguarded {
-    fn may_send(&self, _: &LedgerRecord, _: WallTime) -> Result<(), Denial> {
+    fn may_send(&self, _: &LedgerRecord, _: &Parameters, _: WallTime) -> Result<(), Denial> {
         Ok(())
     }
 }
@@ -96,7 +98,7 @@ impl CallSpec {
             judge,
             to: Destination { base_url: t.base_url.clone(), hosts: t.hosts.clone(), private: t.private },
             credentials: t.credentials.clone(),
-            limits: CallLimits { connect: call.budget.window, cut: call.budget.timeout, body: call.budget.answer },
+            limits: CallLimits { connect: call.budget.connect, cut: call.budget.timeout, body: call.budget.answer },
             concurrency: call.budget.concurrency,
             pages: call.readback.as_ref().map_or(1, |r| r.pages.max(1)),
         }

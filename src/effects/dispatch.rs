@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::contract::Parameters;
 use crate::http::{Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::ids::{DispatchToken, OperationKey, Partition, WireKey};
-use crate::intents::{AnswerClass, Control, ControlKind, RenderedRequest};
+use crate::intents::{AnswerClass, Control, ControlKind, Cost, RenderedRequest};
 use crate::kafka::Wake;
 use crate::time::{Now, SharedClock, WallTime};
 
@@ -29,8 +29,8 @@ pub enum Finish {
         deadline: WallTime,
         /// How it came out.
         outcome: Outcome,
-        /// The answer's text, of proposals only.
-        text: Option<String>,
+        /// The proposal and its cost, of proposals only.
+        text: Option<(String, Cost)>,
         /// When it was over.
         at: WallTime,
     },
@@ -242,7 +242,7 @@ pub(super) fn secrets(spec: &CallSpec) -> crate::error::Result<Vec<(String, Stri
     spec.credentials.iter().map(of).collect()
 }
 
-fn read_call(p: &PendingCall, f: &Finished) -> (Outcome, Option<String>) {
+fn read_call(p: &PendingCall, f: &Finished) -> (Outcome, Option<(String, Cost)>) {
     let mut outcome = Outcome {
         attempt: p.attempt,
         token: p.token.clone(),
@@ -263,7 +263,7 @@ fn read_call(p: &PendingCall, f: &Finished) -> (Outcome, Option<String>) {
             outcome.digest = Some(evidence::digest([answer]));
             outcome.retry_at = read.retry_at;
             if p.proposal {
-                text = read.reference.or_else(|| String::from_utf8(answer.body.to_vec()).ok());
+                text = read.reference.map(|text| (text, read.cost));
             } else {
                 outcome.reference = read.reference;
             }

@@ -4,6 +4,7 @@
 //! carries it out: it journals in one Kafka transaction, calls after the commit, and folds what comes home.
 
 mod config;
+mod contract;
 mod decide;
 mod dispatch;
 mod evidence;
@@ -20,6 +21,7 @@ mod status;
 mod task;
 
 pub use config::{CallBook, CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, Unguarded, subtopology, topics};
+pub use contract::{Policies, call_book};
 pub use decide::{Action, Denial, End, Facts, Stamp, apply, cover_all, decide, journal};
 pub use fold::{Event, Outcome, Reply, Verdict, fold};
 pub use rules::{Assumptions, Rule, Rules};
@@ -29,3 +31,6 @@ pub use task::EffectTask;
 
 /// A named point at which a test may kill the process.
 fn fail_point(_name: &'static str) {}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use crate::error::Code;
 use crate::ids::{OperationId, StepName, TopicName, partition_of};
-use crate::intents::{PublicSink, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
+use crate::intents::{Cost, PublicSink, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
 use crate::task::{TaskError, TxCx};
@@ -128,10 +128,11 @@ pub fn tell(
     config: &EffectsConfig,
     r: &LedgerRecord,
     kind: ReturnKind,
-    body: Option<String>,
+    proposal: Option<(String, Cost)>,
     at: WallTime,
 ) -> Result<(), TaskError> {
-    let mut cost = r.cost;
+    let (body, cost) = proposal.map_or((None, r.cost), |(body, cost)| (Some(body), cost));
+    let mut cost = cost;
     cost.tool_calls = cost.tool_calls.max(i64::try_from(r.attempts.len()).unwrap_or(i64::MAX));
     let said = Return {
         kind,

@@ -58,6 +58,10 @@ impl EffectTask {
         let Drive { op, before, record: mut r, events } = d;
         let rules = self.rules(&r);
         self.dirty = true;
+        if before.is_none() && r.phase != Phase::Held {
+            // It takes its place in its lane before anything is decided.
+            self.index.put(op, ledger::lane(&r), r.sequence, false, None);
+        }
         let mut replies = Vec::new();
         for event in events {
             let command = match &event {
@@ -103,10 +107,7 @@ impl EffectTask {
                 (Action::Journal(_), Some(_)) if !asked => {
                     // The last look at policy, approval and target version, right before the journal.
                     asked = true;
-                    denied = self.config.guard.may_send(r, now).err();
-                    if denied.is_none() {
-                        denied = approval_over(r, now);
-                    }
+                    denied = self.checks(op, r, cx)?;
                 }
                 (Action::Journal(warrants), Some(spec)) => self.journal(op, r, warrants.clone(), spec, rules, cx)?,
                 (Action::Read, Some(spec)) => self.read(op, r, spec, rules, cx)?,
@@ -121,6 +122,12 @@ impl EffectTask {
         }
         let doing = format!("deciding on {}", r.key());
         Err(Error::new(codes::BUG, Fault::Bug, doing).because("it never came to rest").into())
+    }
+
+    fn checks(&self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<Option<Denial>, TaskError> {
+        let now = cx.now().wall;
+        let parameters = parameters(op, cx)?;
+        Ok(self.config.guard.may_send(r, &parameters, now).err().or_else(|| approval_over(r, now)))
     }
 
     fn facts(&self, op: &Op, spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
@@ -187,8 +194,7 @@ impl EffectTask {
     ) -> Result<(), TaskError> {
         let now = cx.now();
         let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
-        let parameters = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
-        let parameters = Parameters(serde_json::from_str(&parameters).unwrap_or_default());
+        let parameters = parameters(op, cx)?;
         fold(r, Event::ReadStarted, rules, now.wall);
         self.reading.insert(op.clone());
         self.pending.push(Pending::Read(Box::new(PendingRead {
@@ -233,14 +239,13 @@ impl EffectTask {
         if r.phase == Phase::Ended && !was_ended {
             results::tell(cx, &self.config, r, ReturnKind::Closed, None, now)?;
         }
-        self.place(op, before.is_none(), r, rules, due, cx)
+        self.place(op, r, rules, due, cx)
     }
 
     /// Keeps lanes and due times; an ended operation leaves its lane when no old copy can arrive any more.
     fn place(
         &mut self,
         op: &Op,
-        new: bool,
         r: &LedgerRecord,
         rules: &Rules,
         due: Option<WallTime>,
@@ -251,7 +256,7 @@ impl EffectTask {
         let lane = ledger::lane(r);
         match r.phase {
             Phase::Held => Ok(()),
-            Phase::Ended if !new && !self.index.holds(op) => Ok(()),
+            Phase::Ended if !self.index.holds(op) => Ok(()),
             Phase::Ended => {
                 let opens = if r.lane_released { Some(now) } else { rules.lane_opens_at(r) };
                 if opens.is_some_and(|t| t <= now) {
@@ -286,6 +291,11 @@ impl EffectTask {
         }
         ledger::forget(cx, op)
     }
+}
+
+fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
+    let text = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
+    Ok(Parameters(serde_json::from_str(&text).unwrap_or_default()))
 }
 
 /// An approval that has run out forbids further sends.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{DispatchToken, Partition, Tp};
-use crate::intents::{AnswerClass, Control, ReturnKind};
+use crate::intents::{AnswerClass, Control, Cost, ReturnKind};
 use crate::offset::NextOffset;
 use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
@@ -116,7 +116,7 @@ impl EffectTask {
     }
 
     /// A proposal goes back as data, before its operation closes.
-    fn propose(&mut self, op: &Op, text: String, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn propose(&mut self, op: &Op, text: (String, Cost), cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         match ledger::load(cx, op)? {
             Some(r) if r.phase != Phase::Ended => {
                 let now = cx.now().wall;

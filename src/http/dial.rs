@@ -71,6 +71,11 @@ impl Origin {
     }
 }
 
+/// The host of a base URL; `None` where it is anything but scheme, host and port.
+pub fn host_of(base_url: &str) -> Option<String> {
+    Origin::parse(base_url).map(|o| o.host)
+}
+
 /// The addresses that `to` may be called at; `Forbidden` where the host is not declared, or only private addresses are left.
 pub(super) async fn addresses(
     origin: &Origin,

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use crate::intents::RenderedRequest;
 use crate::time::{Now, WallTime};
 
-pub use dial::{Resolved, Resolver, SystemResolver};
-pub use port::HyperPort;
+pub use dial::{Resolved, Resolver, SystemResolver, host_of};
+pub use port::{HyperPort, http_date, settable_header};
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]
@@ -143,3 +143,6 @@ pub trait HttpPort: Send + Sync {
     /// Starts `call`; `ready` is asked as the very last act before the first byte: `false` = burned, nothing leaves.
     fn start(&self, call: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done);
 }
+
+#[cfg(test)]
+mod tests;

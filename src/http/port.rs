@@ -228,7 +228,8 @@ fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Byt
     for (name, value, sensitive) in template.chain(secret) {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let mut value = HeaderValue::from_str(value).ok()?;
-        if FRAMING.contains(&name) {
+        // Obsolete text beyond ASCII is read differently by every target.
+        if FRAMING.contains(&name) || !value.as_bytes().is_ascii() {
             return None;
         }
         value.set_sensitive(sensitive);
@@ -237,8 +238,13 @@ fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Byt
     Some(request)
 }
 
+/// Whether a call may set this header: a name that HTTP knows as one, and none that frames the message.
+pub fn settable_header(name: &str) -> bool {
+    HeaderName::from_bytes(name.as_bytes()).is_ok_and(|n| !FRAMING.contains(&n))
+}
+
 /// Reads an HTTP date in any of its three forms.
-pub(super) fn http_date(text: &str) -> Option<WallTime> {
+pub fn http_date(text: &str) -> Option<WallTime> {
     let at = httpdate::parse_http_date(text.trim()).ok()?;
     let since: Duration = at.duration_since(std::time::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_millis()).ok().map(WallTime)

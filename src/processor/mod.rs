@@ -6,6 +6,7 @@ mod cx;
 mod record;
 mod store;
 
+pub(crate) use custom::{Custom, CustomNode, CustomTimers};
 pub use custom::{Forward, Processor, Punctuate, PunctuationKind, Punctuator};
 pub use cx::{BadRecords, Environment, ProcessorCx};
 pub use record::{Change, Record};

@@ -81,10 +81,11 @@ impl Running {
         if record.offset.0 < part.next.0 {
             return Ok(());
         }
+        // First of all: the record is taken from the source, so whatever fails from here on must bring it back.
+        self.touched = true;
+        part.next = record.offset.next();
         tx.ensure_open(now.mono)?;
         tx.count_read(record.size());
-        part.next = record.offset.next();
-        self.touched = true;
         self.task.process(record, &mut TxCx::new(now, tx, &mut self.stores))
     }
 
@@ -131,8 +132,8 @@ impl Running {
         if !self.task.wants_wake(now) {
             return Ok(false);
         }
-        tx.ensure_open(now.mono)?;
         self.touched = true;
+        tx.ensure_open(now.mono)?;
         self.task.wake(now, &mut TxCx::new(now, tx, &mut self.stores))?;
         Ok(true)
     }

@@ -204,9 +204,10 @@ fn spawn<C: Cluster>(shared: &Arc<Shared>, place: usize, seed: ThreadSeed<C>, ta
 /// A thread's life: from clients to the last commit, again where a failure asks for it.
 fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, taken: &Taken) {
     seed.wake = Wake::this_thread();
+    let mut ours = taken.lock.is_some();
     loop {
         shared.seen(place, ThreadState::Starting);
-        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| once(shared, place, &seed, taken))).unwrap_or_else(|panic| {
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| once(shared, place, &seed, ours))).unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
             Err(Error::new(codes::BUG, Fault::Bug, format!("running {}", seed.slot.name()))
                 .because(words.unwrap_or_else(|| "a panic without words".to_owned()))
@@ -220,15 +221,17 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
                 if !again || shared.stop.load(Ordering::Acquire) {
                     return shared.failed(place, error);
                 }
+                // Whoever is listed under this name now is what is left of the thread itself.
+                ours = true;
                 std::thread::park_timeout(START_AGAIN);
             }
         }
     }
 }
 
-fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, taken: &Taken) -> Result<()> {
+fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool) -> Result<()> {
     let session = seed.options.session_timeout;
-    slots::wait_until_free(&seed.cluster, &seed.slot, taken.lock.is_some(), session, &seed.clock, &shared.stop)?;
+    slots::wait_until_free(&seed.cluster, &seed.slot, ours, session, &seed.clock, &shared.stop)?;
     if shared.stop.load(Ordering::Acquire) {
         return Ok(());
     }

@@ -86,6 +86,8 @@ pub struct StreamThread<C: Cluster> {
     pub(super) tasks: Tasks,
     pub(super) joins: VecDeque<Join>,
     pub(super) recovery: Option<Recovery>,
+    /// Partitions whose tasks are closed and which the source still holds.
+    releasing: Option<Revoked>,
     pub(super) metrics: SlotMetrics,
     /// Faults since the last commit, and whether one of them was a fencing.
     pub(super) faults: u32,
@@ -110,6 +112,7 @@ impl<C: Cluster> StreamThread<C> {
             tasks: Tasks::default(),
             joins: VecDeque::new(),
             recovery: Some(Recovery::new(Vec::new(), now)),
+            releasing: None,
             metrics: seed.metrics.of(&seed.plan.unit, &slot),
             faults: 0,
             fenced: false,
@@ -202,6 +205,7 @@ impl<C: Cluster> StreamThread<C> {
         if now.mono < self.paused_until {
             return Ok(Idle { until: self.paused_until });
         }
+        self.release()?;
         let mut took = 0;
         if !self.wants_commit(now) || self.stores_ready() {
             took = self.take_shared(now)? + self.take_split(now)?;
@@ -255,8 +259,8 @@ impl<C: Cluster> StreamThread<C> {
                     self.assigned = true;
                     self.joins.push_back(Join::new(assigned, now.mono));
                 }
-                Input::Revoked(revoked) => self.revoked(&revoked, Close::Revoked, now)?,
-                Input::Lost(lost) => self.revoked(&lost, Close::Lost, now)?,
+                Input::Revoked(revoked) => self.revoked(revoked, Close::Revoked, now)?,
+                Input::Lost(lost) => self.revoked(lost, Close::Lost, now)?,
                 Input::Fault(fault) => self.heard(fault)?,
             }
         }
@@ -294,28 +298,26 @@ impl<C: Cluster> StreamThread<C> {
         }
     }
 
-    /// Partitions go: what is open is committed first (or taken back, where they are lost already), then they are given back.
-    fn revoked(&mut self, gone: &Revoked, how: Close, now: Now) -> Step<()> {
+    /// Partitions go. In order: what is open is committed first, then the tasks close. Lost: their tasks close at once, and what
+    /// is open is taken back. Only then the partitions are given back.
+    fn revoked(&mut self, gone: Revoked, how: Close, now: Now) -> Step<()> {
         self.metrics.rebalanced(if how == Close::Lost { "lost" } else { "revoked" });
         tracing::info!(slot = %self.slot, partitions = ?gone.partitions, ?how, "partitions go");
-        let ended = if how == Close::Lost { self.take_back(now) } else { self.hand_over(now) };
-        match ended {
-            Ok(()) => {}
-            Err(TaskError::Kafka(fault)) => self.recover_from(fault, now).map_err(TaskError::Failed)?,
-            Err(failed) => return Err(failed),
+        if how == Close::Lost {
+            self.close_tasks_of(&gone, how)?;
+            if self.tx.open().is_some() {
+                self.metrics.aborted("lost");
+                self.abort_and_rewind(now).map_err(TaskError::Failed)?;
+            }
+        } else {
+            match self.hand_over(now) {
+                Err(TaskError::Kafka(fault)) => self.recover_from(fault, now).map_err(TaskError::Failed)?,
+                ended => ended?,
+            }
+            self.close_tasks_of(&gone, how)?;
         }
-        self.joins.retain_mut(|j| j.without(&gone.partitions));
-        let mut closed = Ok(());
-        for task in self.tasks.remove(&gone.partitions) {
-            task.parts.iter().for_each(|p| self.metrics.gone(&p.tp));
-            closed = closed.and(task.close(how));
-        }
-        self.metrics.tasks.set(self.tasks.len() as i64);
-        closed?;
-        failpoint!("revoke.before-release");
-        self.source.released(gone)?;
-        failpoint!("revoke.after-release");
-        Ok(())
+        self.releasing = Some(gone);
+        self.release()
     }
 
     fn hand_over(&mut self, now: Now) -> Step<()> {
@@ -324,10 +326,24 @@ impl<C: Cluster> StreamThread<C> {
         self.commit(now)
     }
 
-    fn take_back(&mut self, now: Now) -> Step<()> {
-        if self.tx.open().is_some() {
-            self.metrics.aborted("lost");
-            self.abort_and_rewind(now).map_err(TaskError::Failed)?;
+    fn close_tasks_of(&mut self, gone: &Revoked, how: Close) -> Step<()> {
+        self.joins.retain_mut(|j| j.without(&gone.partitions));
+        let mut closed = Ok(());
+        for task in self.tasks.remove(&gone.partitions) {
+            task.parts.iter().for_each(|p| self.metrics.gone(&p.tp));
+            closed = closed.and(task.close(how));
+        }
+        self.metrics.tasks.set(self.tasks.len() as i64);
+        closed
+    }
+
+    /// Gives back what was taken, again at each turn until the source has it.
+    fn release(&mut self) -> Step<()> {
+        if let Some(gone) = &self.releasing {
+            failpoint!("revoke.before-release");
+            self.source.released(gone)?;
+            self.releasing = None;
+            failpoint!("revoke.after-release");
         }
         Ok(())
     }
@@ -339,6 +355,10 @@ impl<C: Cluster> StreamThread<C> {
         for task in self.tasks.touched() {
             task.before_commit(&mut self.tx, now)?;
             offsets.extend(task.offsets(&self.source));
+        }
+        if offsets.is_empty() {
+            // Nothing would fence a former owner; and whose work it was is closed already.
+            return Err(KafkaFault::new(Class::Abort, "committing", &self.slot, "no task stands behind this transaction").into());
         }
         let started = self.seed.clock.now();
         let written = self.tx.open().map_or(open.written, |o| o.written);

@@ -48,6 +48,10 @@ pub trait Serde<T>: Send + Sync {
     fn decode(&self, raw: Raw<'_>) -> Result<T>;
     /// The bytes of a value; `None` is null.
     fn encode(&self, value: &T, to: Target<'_>) -> Result<Option<Bytes>>;
+    /// Whether null is a value here. Sources skip null values that nobody asked for (tombstones) instead of refusing them.
+    fn takes_null(&self) -> bool {
+        false
+    }
 }
 
 /// A shared serde.
@@ -148,6 +152,9 @@ impl<T> Serde<Option<T>> for Optional<T> {
     }
     fn encode(&self, value: &Option<T>, to: Target<'_>) -> Result<Option<Bytes>> {
         value.as_ref().map_or(Ok(None), |v| self.0.encode(v, to))
+    }
+    fn takes_null(&self) -> bool {
+        true
     }
 }
 

@@ -1,0 +1,217 @@
+//! A running process: clients, units, metrics and health, until a signal or a failure ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use prometheus::Registry as MetricRegistry;
+
+use crate::agent::HttpFetcher;
+use crate::config::ProcessConfig;
+use crate::dsl::Application;
+use crate::effects;
+use crate::error::{Error, Fault, Result, codes};
+use crate::http::HyperPort;
+use crate::kafka::Cluster;
+use crate::kafka::rdkafka::{RdCluster, RdConfig};
+use crate::registry::{Ensure, Registry, RegistryAuth};
+use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::state::{StateConfig, StateManager};
+use crate::time::SystemClock;
+
+use super::avro::RegistryCodec;
+use super::compose::{Edges, Schemas, compose, external_counts};
+use super::purge::Purge;
+
+/// Longest time for an input that is given by locator.
+const FETCH_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a process ended.
+#[derive(Debug)]
+pub enum ProcessEnd {
+    /// By a signal, in order.
+    Stopped,
+    /// By a failure of its threads.
+    Failed(Error),
+}
+
+/// A started process.
+pub struct Process {
+    streams: KafkaStreams,
+    state: StateManager,
+    purge: Option<Purge>,
+    stop_within: Duration,
+}
+
+/// The client's settings of this configuration.
+pub fn kafka_config(config: &ProcessConfig) -> RdConfig {
+    let mut rd = RdConfig::new(config.brokers.clone());
+    rd.session = config.group.session_timeout.0;
+    rd.settings = config.kafka.clone();
+    rd
+}
+
+/// The registry of this configuration, where one is named.
+pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
+    let section = &config.registry;
+    if section.url.is_empty() {
+        return Ok(None);
+    }
+    let auth = match (&section.token, &section.username, &section.password) {
+        (Some(token), _, _) => RegistryAuth::Bearer(token.secret()),
+        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.secret() },
+        _ => RegistryAuth::None,
+    };
+    Registry::new(&section.url, auth).map(Some)
+}
+
+/// Schemas of public topics from a registry, registered or required.
+struct Registered<'a> {
+    registry: Option<&'a Registry>,
+    register: bool,
+}
+
+impl Schemas for Registered<'_> {
+    fn id_of(&self, subject: &str, avsc: &str) -> Result<Option<u32>> {
+        let mode = if self.register { Ensure::Register } else { Ensure::MustExist };
+        self.registry.map(|r| r.ensure(subject, avsc, mode)).transpose()
+    }
+}
+
+impl Process {
+    /// Starts `application` on a real cluster. An unreachable broker or registry is waited for, with the reason told by `waiting`,
+    /// until `stop` is set.
+    pub fn start(
+        application: &Application,
+        config: &ProcessConfig,
+        metrics: &MetricRegistry,
+        runtime: &tokio::runtime::Handle,
+        stop: &AtomicBool,
+        waiting: &dyn Fn(&Error),
+    ) -> Result<Self> {
+        let cluster = RdCluster::new(kafka_config(config))?;
+        let registry = registry(config)?;
+        let clock: crate::time::SharedClock = Arc::new(SystemClock);
+        let http = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
+        let shared = Arc::new(effects::Shared::default());
+        let edges = Edges {
+            fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
+            http,
+            avro: registry.as_ref().map(|r| Arc::new(RegistryCodec::new(r)) as _),
+            incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
+            shared: shared.clone(),
+        };
+        let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
+        let composed = patiently(stop, waiting, || {
+            let admin = cluster.admin().map_err(crate::runtime::error_of)?;
+            create_external(application, config, admin.as_ref())?;
+            let counts = external_counts(application, admin.as_ref())?;
+            compose(application, config, &counts, &schemas, &edges)
+        })?;
+        let recorded = Metrics::new(metrics)?;
+        let state = StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
+        let purge = composed.effects.as_ref().map(|_| Purge::start(cluster.clone(), application.id.clone(), shared));
+        let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
+        units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
+        let options = options(config);
+        let streams = patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
+        Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
+    }
+
+    /// What the threads are about.
+    pub fn state(&self) -> State {
+        self.streams.state()
+    }
+
+    /// Waits for a signal or a failure, telling each change of state; then stops in order within the configured bound.
+    pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State)) -> ProcessEnd {
+        let mut last = None;
+        while !stop.load(Ordering::Acquire) {
+            let state = self.streams.wait(Duration::from_millis(200), |s| last != Some(s));
+            if last != Some(state) {
+                changed(state);
+                last = Some(state);
+            }
+            if matches!(state, State::Failed | State::Stopped) {
+                break;
+            }
+        }
+        drop(self.purge.take());
+        let ended = self.streams.stop(self.stop_within);
+        let closed = self.state.close();
+        match ended.and(closed) {
+            Ok(()) => ProcessEnd::Stopped,
+            Err(e) => ProcessEnd::Failed(e),
+        }
+    }
+}
+
+/// Tries again while something can't be reached, once a second.
+fn patiently<T>(stop: &AtomicBool, waiting: &dyn Fn(&Error), mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match attempt() {
+            Err(e) if e.fault == Fault::Unreachable && !stop.load(Ordering::Acquire) => {
+                waiting(&e);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Creates the user's topics where the configuration says so.
+fn create_external(application: &Application, config: &ProcessConfig, admin: &dyn crate::kafka::Admin) -> Result<()> {
+    if !config.topics.create {
+        return Ok(());
+    }
+    let all = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
+    let all = all.chain(application.results.iter().chain(&application.dead_letters).cloned());
+    let new: Vec<_> = all
+        .map(|name| crate::kafka::NewTopic {
+            name,
+            partitions: config.topics.partitions,
+            replication: config.topics.replication,
+            config: Default::default(),
+        })
+        .collect();
+    admin.create(&new).map_err(crate::runtime::error_of)
+}
+
+fn options(config: &ProcessConfig) -> RuntimeOptions {
+    let slots = match config.slots.ordinal {
+        Some(n) => SlotChoice::Ordinal(n),
+        None => detect_slots(&host_name()),
+    };
+    RuntimeOptions {
+        slots,
+        commit_interval: config.group.commit_interval.0,
+        transaction_timeout: config.group.transaction_timeout.0,
+        session_timeout: config.group.session_timeout.0,
+        create_topics: config.topics.create,
+        replication: config.topics.replication,
+        ..RuntimeOptions::default()
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A flag that SIGTERM and SIGINT set; a second signal ends the process at once.
+pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let _inside = runtime.enter();
+    let refused = |e: std::io::Error| Error::new(codes::BUG, Fault::Bug, "listening for signals").because(e);
+    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(refused)?;
+    let mut int = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).map_err(refused)?;
+    runtime.spawn(async move {
+        loop {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            if flag.swap(true, Ordering::AcqRel) {
+                std::process::exit(130);
+            }
+        }
+    });
+    Ok(stop)
+}

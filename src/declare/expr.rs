@@ -1,0 +1,149 @@
+//! CEL in topologies. Compiled once, at load; over a record it sees `key`, `value`, `headers`, `record`, over an operation
+//! `request`, `input`, `plan`. What is refused is said by [`CelExpr`]: long or deep sources, loops nested deeper than two, unknown
+//! variables.
+
+use serde_json::{Value, json};
+
+use crate::config::CelExpr;
+use crate::config::yaml::{Diagnostics, Kind, Node};
+use crate::error::{Error, Fault, codes};
+use crate::outbox::View;
+use crate::processor::ProcessorCx;
+
+use super::value::Item;
+
+/// What an expression over a record sees.
+pub(super) const RECORD: &[&str] = &["key", "value", "headers", "record"];
+/// What an expression sees whose result must not depend on where the record lies.
+pub(super) const CONTENT: &[&str] = &["key", "value", "headers"];
+/// What an expression of a join sees.
+pub(super) const JOINED: &[&str] = &["key", "value", "headers", "record", "table"];
+/// What an expression over an operation sees.
+pub(super) const OPERATION: &[&str] = &["request", "input", "plan"];
+
+/// An expression with the step that it belongs to.
+#[derive(Clone)]
+pub(super) struct Expr {
+    cel: CelExpr,
+    place: String,
+}
+
+impl Expr {
+    /// Compiles what stands at `node`.
+    pub(super) fn compile(node: &Node, known: &[&str], place: &str, d: &mut Diagnostics) -> Option<Expr> {
+        let source = node.expression(d)?;
+        match CelExpr::compile(source, known) {
+            Ok(cel) => Some(Expr { cel, place: place.to_owned() }),
+            Err(why) => {
+                d.error(codes::BAD_EXPRESSION, &node.at, format!("this expression {why}"))
+                    .note(format!("known here: {}", known.join(", ")));
+                None
+            }
+        }
+    }
+
+    /// Its value over a record.
+    pub(super) fn of_record(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+        self.of_joined(r, &Value::Null, cx)
+    }
+
+    /// Its truth over a record.
+    pub(super) fn holds(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> Result<bool, Error> {
+        let (headers, record) = self.surroundings(r, cx);
+        let variables = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record)];
+        self.cel.eval_bool(&variables).map_err(|why| self.failed(&why))
+    }
+
+    /// Its value over a record and what it met in a table.
+    pub(super) fn of_joined(&self, r: &Item, table: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+        let (headers, record) = self.surroundings(r, cx);
+        let variables = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record), ("table", table)];
+        self.cel.eval(&variables).map_err(|why| self.failed(&why))
+    }
+
+    /// Its text over a record; numbers and truths are written out.
+    pub(super) fn text_of(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> Result<String, Error> {
+        match self.of_record(r, cx)? {
+            Value::String(text) => Ok(text),
+            v @ (Value::Number(_) | Value::Bool(_)) => Ok(v.to_string()),
+            _ => Err(self.failed("does not give a text")),
+        }
+    }
+
+    /// Its value over an operation; the error is for people.
+    pub(super) fn of_operation(&self, view: &View<'_>) -> Result<Value, String> {
+        self.over(view, |variables| self.cel.eval(variables))
+    }
+
+    /// Its truth over an operation.
+    pub(super) fn holds_for(&self, view: &View<'_>) -> Result<bool, String> {
+        self.over(view, |variables| self.cel.eval_bool(variables))
+    }
+
+    fn over<T>(&self, view: &View<'_>, f: impl FnOnce(&[(&str, &Value)]) -> Result<T, String>) -> Result<T, String> {
+        let request = match self.cel.mentions("request") {
+            true => serde_json::to_value(view.request).map_err(|_| "the request has no JSON form".to_owned())?,
+            false => Value::Null,
+        };
+        let null = Value::Null;
+        let variables = [("request", &request), ("input", view.input.unwrap_or(&null)), ("plan", view.plan.unwrap_or(&null))];
+        f(&variables).map_err(|why| format!("{} {why}", self.place))
+    }
+
+    /// Headers and origin, made only where they are read.
+    fn surroundings(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> (Value, Value) {
+        let headers = match self.cel.mentions("headers") {
+            true => {
+                let text = |h: &crate::record::Header| h.value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned());
+                r.headers.0.iter().map(|h| (h.name.clone(), text(h).map_or(Value::Null, Value::String))).collect()
+            }
+            false => Value::Null,
+        };
+        let record = match cx.origin() {
+            Some(o) if self.cel.mentions("record") => json!({
+                "topic": o.tp.topic.as_str(),
+                "partition": o.tp.partition.0,
+                "offset": o.offset.0,
+                "timestamp": r.timestamp.map(|t| t.to_string()),
+            }),
+            _ => Value::Null,
+        };
+        (headers, record)
+    }
+
+    fn failed(&self, why: &str) -> Error {
+        Error::new(codes::BAD_EXPRESSION, Fault::Data, format!("{} {why}", self.place))
+    }
+}
+
+/// A value made by expressions: one, or one for each member of an object.
+#[derive(Clone)]
+pub(super) enum Made {
+    One(Expr),
+    Members(Vec<(String, Expr)>),
+}
+
+impl Made {
+    pub(super) fn compile(node: &Node, known: &[&str], place: &str, d: &mut Diagnostics) -> Option<Made> {
+        match &node.kind {
+            Kind::Map(_) => members(node, known, place, d).map(Made::Members),
+            _ => Expr::compile(node, known, place, d).map(Made::One),
+        }
+    }
+    pub(super) fn of_joined(&self, r: &Item, table: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+        match self {
+            Made::One(e) => e.of_joined(r, table, cx),
+            Made::Members(all) => all.iter().map(|(name, e)| Ok((name.clone(), e.of_joined(r, table, cx)?))).collect(),
+        }
+    }
+}
+
+/// Named expressions, in the file's order.
+pub(super) fn members(node: &Node, known: &[&str], place: &str, d: &mut Diagnostics) -> Option<Vec<(String, Expr)>> {
+    let entries = node.map(d)?;
+    let compiled: Vec<_> = entries
+        .iter()
+        .map(|(name, value)| Some((name.text.clone(), Expr::compile(value, known, &format!("{place}.{}", name.text), d)?)))
+        .collect();
+    compiled.into_iter().collect()
+}

@@ -1,0 +1,201 @@
+//! The keys of a topology file: one table that checks it and becomes `schemas/topology.schema.json`.
+
+use crate::config::yaml::{Key, Shape, Type, json_schema};
+
+/// The JSON Schema of topology files, for editors.
+pub fn schema() -> String {
+    json_schema("https://readback.dev/schemas/topology.schema.json", &TOPOLOGY)
+}
+
+const FORMATS: Type = Type::Word(&["string", "json", "avro", "long", "bytes"]);
+
+pub(super) static TOPOLOGY: Shape = Shape {
+    name: "Topology",
+    doc: "Sources, steps and where results go.",
+    keys: &[
+        Key::required("application", Type::Text, "consumer group and prefix of internal topics"),
+        Key::new("version", Type::Integer, "the author's version of this file"),
+        Key::required("sources", Type::Named(&Type::Map(&SOURCE)), "topics that are read, by a name of their own"),
+        Key::new("tables", Type::Named(&Type::Map(&TABLE)), "topics whose newest value of each key is kept, to join with"),
+        Key::required("steps", Type::List(&Type::Map(&STEP)), "what happens to records, top-down"),
+        Key::new("results", Type::Text, "topic for every change of every operation, with its ack level"),
+        Key::new("dead_letters", Type::Text, "topic for records that can't be used, as they came, with the reason in headers"),
+    ],
+};
+
+pub(super) static SOURCE: Shape = Shape {
+    name: "Source",
+    doc: "A topic that is read.",
+    keys: &[
+        Key::required("topic", Type::Text, "the topic; it keeps its own schema"),
+        Key::new("key", FORMATS, "how keys are read; default string"),
+        Key::required("value", FORMATS, "how values are read; avro finds the schema by id in the registry"),
+        Key::new("schema", Type::Word(&["readback/work-request", "readback/approval"]), "records are requests or approvals"),
+    ],
+};
+
+pub(super) static TABLE: Shape = Shape {
+    name: "Table",
+    doc: "A topic whose newest value of each key is kept; null deletes.",
+    keys: &[
+        Key::required("topic", Type::Text, "the topic"),
+        Key::new("key", FORMATS, "how keys are read; default string"),
+        Key::required("value", FORMATS, "how values are read"),
+    ],
+};
+
+pub(super) static STEP: Shape = Shape {
+    name: "Step",
+    doc: "One step: a name, where its records come from, and exactly one of the kinds.",
+    keys: &[
+        Key::required("name", Type::Text, "its name; part of stored state and of each operation's identity"),
+        Key::required("from", Type::Text, "a source, a step, or `step.way` of a branch"),
+        Key::new("filter", Type::Expression, "keeps records for which this holds"),
+        Key::new("map", Type::Map(&MAP), "another key or value"),
+        Key::new("branch", Type::Named(&Type::Expression), "ways with a condition each; a record takes the first that holds"),
+        Key::new("join", Type::Map(&JOIN), "meets a table's value of its key"),
+        Key::new("to", Type::Map(&SINK), "writes a topic"),
+        Key::new("admit", Type::Map(&ADMIT), "takes requests: identity, limits, budgets"),
+        Key::new("plan", Type::Map(&PLAN), "asks a model for a proposal"),
+        Key::new("gate", Type::Map(&GATE), "waits for an approval where one is required"),
+        Key::new("effect", Type::Map(&EFFECT), "does something outside Kafka, under a contract"),
+    ],
+};
+
+pub(super) static MAP: Shape = Shape {
+    name: "Map",
+    doc: "A new key, a new value, or both. Expressions see key, value, headers, record.",
+    keys: &[
+        Key::new("key", Type::Expression, "the new key"),
+        Key::new(
+            "value",
+            Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]),
+            "the new value: one expression, or one for each member",
+        ),
+    ],
+};
+
+pub(super) static JOIN: Shape = Shape {
+    name: "Join",
+    doc: "Meets a table's value of the record's key.",
+    keys: &[
+        Key::required("table", Type::Text, "the table"),
+        Key::new("kind", Type::Word(&["inner", "left"]), "inner drops records without a match; left sees null; default inner"),
+        Key::required(
+            "value",
+            Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]),
+            "the new value, over key, value and table",
+        ),
+    ],
+};
+
+pub(super) static SINK: Shape = Shape {
+    name: "Sink",
+    doc: "A topic that is written.",
+    keys: &[
+        Key::required("topic", Type::Text, "the topic"),
+        Key::new("key", FORMATS, "how keys are written; default string"),
+        Key::new("value", FORMATS, "how values are written; default json"),
+    ],
+};
+
+pub(super) static REQUEST: Shape = Shape {
+    name: "Request",
+    doc: "The request envelope, mapped from the record by expressions over key, value, headers, record.",
+    keys: &[
+        Key::required("operation_id", Type::Expression, "the intent's ID: the same each time this intent comes again"),
+        Key::required("tenant", Type::Expression, "whose work"),
+        Key::new("requester", Type::Expression, "who asks; default service:<application>"),
+        Key::required("resource", Type::Expression, "what it acts on"),
+        Key::new("resource_version", Type::Expression, "the version of the resource that was seen"),
+        Key::new("action", Type::Expression, "what is to be done; default the contract's call"),
+        Key::required("deadline", Type::Expression, "after this no first send; from the content, never from arrival"),
+        Key::new("required_permissions", Type::Expression, "a list of permissions that policy is asked for"),
+    ],
+};
+
+pub(super) static ADMIT: Shape = Shape {
+    name: "Admit",
+    doc: "What admission checks.",
+    keys: &[
+        Key::new("request", Type::Map(&REQUEST), "the envelope, where the source does not carry one"),
+        Key::new("remember", Type::Duration, "how long a repeated operation ID is recognised; default 7d"),
+        Key::new("input", Type::Map(&INPUT), "limits of the input"),
+        Key::new("budget", Type::List(&Type::Map(&BUDGET)), "cost limits"),
+    ],
+};
+
+pub(super) static INPUT: Shape = Shape {
+    name: "Input",
+    doc: "Limits of a request's input.",
+    keys: &[
+        Key::new("max", Type::Size, "largest input; default 256 KB"),
+        Key::new("types", Type::List(&Type::Text), "media types that are taken; default all"),
+        Key::new("hosts", Type::List(&Type::Text), "hosts that inputs may be fetched from by locator; default none"),
+    ],
+};
+
+pub(super) static BUDGET: Shape = Shape {
+    name: "Budget",
+    doc: "So much of a cost in so long.",
+    keys: &[
+        Key::required("per", Type::Word(&["tenant"]), "whose budget"),
+        Key::new("tokens", Type::Rate, "model tokens, such as 2M/day"),
+        Key::new("bytes", Type::Rate, "bytes moved"),
+        Key::new("calls", Type::Rate, "calls of tools or targets, such as 500/hour"),
+    ],
+};
+
+pub(super) static PLAN: Shape = Shape {
+    name: "Plan",
+    doc: "A model call whose answer is a proposal: typed, limited, hashed, never a command.",
+    keys: &[
+        Key::required("contract", Type::Text, "the model's contract and call: contracts/model.yaml#chat"),
+        Key::required("prompt", Type::Text, "a file; its name is the prompt's version"),
+        Key::required("proposal", Type::Text, "a file with the JSON Schema of what may be proposed; all else is refused"),
+        Key::new("max", Type::Size, "largest proposal; default 16 KB"),
+        Key::new(
+            "parameters",
+            Type::Named(&Type::Expression),
+            "parameters of the call, over request and input; default prompt and input",
+        ),
+    ],
+};
+
+pub(super) static GATE: Shape = Shape {
+    name: "Gate",
+    doc: "The approval.",
+    keys: &[
+        Key::required("approvals", Type::Text, "the source of approvals"),
+        Key::new("required", Type::Expression, "whether this plan needs one, over plan, request, input; default true"),
+        Key::new("expires", Type::Duration, "how long it is waited for, and the longest validity of an approval; default 30m"),
+        Key::new("other_than_requester", Type::Boolean, "whether the approver must be another than the requester; default true"),
+    ],
+};
+
+pub(super) static EFFECT: Shape = Shape {
+    name: "Effect",
+    doc: "The border to what lies outside Kafka.",
+    keys: &[
+        Key::required("contract", Type::Text, "the target's contract and call: contracts/orders.yaml#create"),
+        Key::new("policy", Type::Text, "a file of Cedar policies, asked at authorize and before every send"),
+        Key::new("request", Type::Map(&REQUEST), "the envelope, where no admit step stands before"),
+        Key::new("parameters", Type::Named(&Type::Expression), "typed by the contract; nothing else reaches the wire"),
+        Key::new("order_by", Type::Expression, "what orders effects among each other; default the operation"),
+        Key::new("remember", Type::Duration, "how long a repeated operation ID is recognised; default 7d"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    /// If this broke, editors would check topologies against keys that the product no longer has. To renew:
+    /// `READBACK_WRITE_SCHEMAS=1 cargo test --lib declare::shape`.
+    #[test]
+    fn the_committed_schema_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/topology.schema.json");
+        if std::env::var_os("READBACK_WRITE_SCHEMAS").is_some() {
+            std::fs::write(path, super::schema()).expect("schemas/ is writable");
+        }
+        assert_eq!(std::fs::read_to_string(path).expect("committed"), super::schema());
+    }
+}

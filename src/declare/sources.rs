@@ -1,0 +1,54 @@
+//! `sources:` and `tables:`.
+
+use std::sync::Arc;
+
+use crate::config::yaml::{Diagnostics, Fields};
+use crate::dsl::{Consumed, Materialized};
+
+use super::shape;
+use super::steps::{Handle, Steps};
+use super::value::{Format, Ours};
+
+/// What a source's records are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Carries {
+    /// Anything; an envelope is mapped from them.
+    Records,
+    /// Requests (`schemas/work-request.avsc`).
+    Requests,
+    /// Approvals (`schemas/approval.avsc`).
+    Approvals,
+}
+
+pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnostics) {
+    for (name, node) in fields.get("sources").and_then(|n| n.map(d)).unwrap_or_default() {
+        let Some(source) = shape::SOURCE.read(node, d) else { continue };
+        let words = [("readback/work-request", Carries::Requests), ("readback/approval", Carries::Approvals)];
+        let carries = source.get("schema").map_or(Some(Carries::Records), |n| n.one_of(&words, d));
+        let value = Format::read(&source, "value", Format::Json, d);
+        let ours = carries != Some(Carries::Records);
+        // The key of a request's record says nothing: its operation ID does.
+        let key = Format::read(&source, "key", if ours { Format::Bytes } else { Format::Text }, d);
+        let handle = match (source.text("topic", d), carries) {
+            (Some(topic), Some(carries)) => {
+                let values = if ours { Arc::new(Ours(value.values())) } else { value.values() };
+                Handle::Stream(steps.builder.stream(topic, Consumed::with(key.keys(), values)), carries)
+            }
+            _ => Handle::Broken,
+        };
+        steps.name(name, handle, d);
+    }
+    for (name, node) in fields.get("tables").and_then(|n| n.map(d)).unwrap_or_default() {
+        let Some(table) = shape::TABLE.read(node, d) else { continue };
+        let key = Format::read(&table, "key", Format::Text, d);
+        let value = Format::read(&table, "value", Format::Json, d);
+        let handle = match table.text("topic", d) {
+            Some(topic) => {
+                let kept = Materialized::named(&name.text, key.keys(), value.values());
+                Handle::Table(steps.builder.table(topic, kept), key)
+            }
+            None => Handle::Broken,
+        };
+        steps.name(name, handle, d);
+    }
+}

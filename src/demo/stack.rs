@@ -1,0 +1,153 @@
+//! The local stack, a real broker and registry, for the demo and the tests: `dev/stack`, carried in the program.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Fault, Result, codes};
+
+const SCRIPT: &str = include_str!("../../dev/stack");
+const POM: &str = include_str!("../../dev/pom.xml");
+const COMPOSE: &str = include_str!("../../docker-compose.yml");
+
+/// Where the stack is, or a cluster that exists already.
+#[derive(Clone, Debug)]
+pub struct StackOptions {
+    /// Where its data lives.
+    pub dir: PathBuf,
+    /// Brokers and registry that exist: then nothing is started or stopped.
+    pub existing: Option<(String, String)>,
+}
+
+impl StackOptions {
+    /// `READBACK_BROKERS` with `READBACK_REGISTRY`, else a stack in `READBACK_STACK_DIR` or `target/stack`.
+    pub fn from_env() -> Result<Self> {
+        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        let existing = match (var("READBACK_BROKERS"), var("READBACK_REGISTRY")) {
+            (Some(brokers), Some(registry)) => Some((brokers, registry)),
+            (None, None) => None,
+            _ => {
+                let what = "READBACK_BROKERS and READBACK_REGISTRY must be set together";
+                return Err(Error::new(codes::USAGE, Fault::Configuration, what).next("set both, or none to start a local stack"));
+            }
+        };
+        Ok(Self { dir: var("READBACK_STACK_DIR").map_or_else(|| PathBuf::from("target/stack"), PathBuf::from), existing })
+    }
+}
+
+/// A running stack, held by a lease: when the last holder drops it or dies, the stack stops.
+#[derive(Debug)]
+pub struct Stack {
+    dir: PathBuf,
+    started: bool,
+    brokers: String,
+    registry: String,
+    proxy: Option<(String, String)>,
+}
+
+impl Stack {
+    /// Starts the stack or joins one that runs; waits until it is healthy. Fails with `STACK_UNAVAILABLE` and what to install.
+    pub fn up(options: &StackOptions) -> Result<Stack> {
+        if let Some((brokers, registry)) = &options.existing {
+            let (brokers, registry) = (brokers.clone(), registry.clone());
+            return Ok(Stack { dir: options.dir.clone(), started: false, brokers, registry, proxy: None });
+        }
+        let dir = install(&options.dir).map_err(|e| {
+            Error::new(codes::STACK_UNAVAILABLE, Fault::Configuration, format!("writing to {}", options.dir.display()))
+                .because(e)
+                .next("set READBACK_STACK_DIR to a directory that can be written")
+        })?;
+        let env = run(&dir, &["up", "--lease", &std::process::id().to_string()])?;
+        let value = |name: &str| {
+            let prefix = format!("{name}=");
+            env.lines().find_map(|l| l.strip_prefix(&prefix)).unwrap_or_default().to_owned()
+        };
+        let proxy = (value("READBACK_STACK_PROXY_LISTEN"), value("READBACK_STACK_PROXY_TARGET"));
+        Ok(Stack {
+            dir,
+            started: true,
+            brokers: value("READBACK_BROKERS"),
+            registry: value("READBACK_REGISTRY"),
+            proxy: Some(proxy),
+        })
+    }
+    /// `bootstrap.servers`.
+    pub fn brokers(&self) -> &str {
+        &self.brokers
+    }
+    /// The registry's base URL.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+    /// Where a proxy must listen, and where it must forward to, so that clients that bootstrap at the first stay on it: the
+    /// broker advertises the proxy's address on that listener. `None` on a cluster that is not ours.
+    pub fn proxy(&self) -> Option<(&str, &str)> {
+        self.proxy.as_ref().map(|(listen, target)| (listen.as_str(), target.as_str()))
+    }
+    /// `kill -9` of the broker.
+    pub fn kill_broker(&self) -> Result<()> {
+        self.broker("kill")
+    }
+    /// Starts the broker again on the same data and port; waits until it listens.
+    pub fn start_broker(&self) -> Result<()> {
+        self.broker("start")
+    }
+
+    fn broker(&self, order: &str) -> Result<()> {
+        if !self.started {
+            let what = format!("broker {order}: {} is not ours", self.brokers);
+            return Err(Error::new(codes::STACK_UNAVAILABLE, Fault::Configuration, what)
+                .next("unset READBACK_BROKERS to run on a local stack"));
+        }
+        run(&self.dir, &["broker", order]).map(|_| ())
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        if self.started
+            && let Err(e) = run(&self.dir, &["down", "--lease", &std::process::id().to_string()])
+        {
+            tracing::warn!("the local stack could not be released: {e}");
+        }
+    }
+}
+
+/// Writes script and files, each in one step, since another process may be reading them. Gives the full path.
+fn install(dir: &Path) -> std::io::Result<PathBuf> {
+    let bin = dir.join("bin");
+    std::fs::create_dir_all(&bin)?;
+    for (name, text) in [("stack", SCRIPT), ("pom.xml", POM), ("docker-compose.yml", COMPOSE)] {
+        let path = bin.join(name);
+        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            continue;
+        }
+        let new = bin.join(format!("{name}.{}", std::process::id()));
+        std::fs::write(&new, text)?;
+        std::fs::rename(&new, &path)?;
+    }
+    dir.canonicalize()
+}
+
+/// Runs the script; its output, or an error in its own words.
+fn run(dir: &Path, arguments: &[&str]) -> Result<String> {
+    let doing = || format!("local stack: {}", arguments.join(" "));
+    let output = Command::new("bash")
+        .arg(dir.join("bin/stack"))
+        .args(arguments)
+        .env("READBACK_STACK_DIR", dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| {
+            Error::new(codes::STACK_UNAVAILABLE, Fault::Unreachable, doing())
+                .because(e)
+                .next("install bash, or set READBACK_BROKERS")
+        })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().rev().find_map(|l| l.strip_prefix("stack: ")).unwrap_or("it failed without a word").to_owned();
+    let next = said.lines().find_map(|l| l.trim_start().strip_prefix("next: "));
+    let next = next.unwrap_or("look at the logs in the stack's directory, or set READBACK_BROKERS and READBACK_REGISTRY");
+    Err(Error::new(codes::STACK_UNAVAILABLE, Fault::Unreachable, doing()).because(why).next(next))
+}

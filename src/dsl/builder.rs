@@ -1,0 +1,214 @@
+//! The entry: sources in, an [`Application`] out.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::config::yaml::Diagnostics;
+use crate::contract::Contract;
+use crate::error::codes;
+use crate::ids::{ApplicationId, ContractName, StoreName, TopicName};
+use crate::intents::topics;
+use crate::outbox::Pipeline;
+use crate::processor::StoreRef;
+use crate::state::{ChangelogSpec, EngineKind, StoreSpec};
+use crate::topology::{Graph, Role};
+
+use super::outlets::Outlets;
+use super::source;
+use super::table::KTable;
+use super::with::{Consumed, Materialized};
+use super::{Application, KStream, Policy};
+
+/// What is being built; streams and tables share it.
+pub(super) struct Build {
+    pub(super) graph: Graph,
+    pub(super) pipelines: Vec<Pipeline>,
+    pub(super) contracts: BTreeMap<ContractName, Arc<Contract>>,
+    pub(super) policies: BTreeMap<String, Policy>,
+    pub(super) results: Option<TopicName>,
+}
+
+/// The shared handle.
+pub(super) type Shared = Rc<RefCell<Build>>;
+
+/// Builds a topology. Errors are collected and told all at once by [`StreamsBuilder::build`].
+pub struct StreamsBuilder {
+    build: Shared,
+    version: i64,
+    dead_letters: Option<TopicName>,
+}
+
+impl StreamsBuilder {
+    /// An empty one; `application` becomes the consumer group and the prefix of internal topics.
+    pub fn new(application: impl Into<ApplicationId>) -> Self {
+        let build = Build {
+            graph: Graph::new(application.into()),
+            pipelines: Vec::new(),
+            contracts: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            results: None,
+        };
+        Self { build: Rc::new(RefCell::new(build)), version: 1, dead_letters: None }
+    }
+    /// The author's version of the topology; shown, and put into requests.
+    #[must_use]
+    pub fn version(mut self, version: i64) -> Self {
+        self.version = version;
+        self
+    }
+    /// Where records go that can't be decoded or processed. Without it the thread stops at the first one.
+    #[must_use]
+    pub fn dead_letters(mut self, topic: impl Into<TopicName>) -> Self {
+        self.dead_letters = Some(topic.into());
+        self
+    }
+
+    /// A topic as a stream. Null values are skipped unless the value serde is [`Serdes::optional`](crate::serdes::Serdes::optional).
+    pub fn stream<K, V>(&self, topic: impl Into<TopicName>, consumed: Consumed<K, V>) -> KStream<K, V>
+    where
+        K: Clone + 'static,
+        V: Clone + 'static,
+    {
+        source::stream(&self.build, topic.into(), None, consumed)
+    }
+
+    /// A topic as a table: the newest value of each key, kept in a store; null deletes. `materialized` names the store.
+    pub fn table<K, V>(&self, topic: impl Into<TopicName>, materialized: Materialized<K, V>) -> KTable<K, V>
+    where
+        K: Clone + 'static,
+        V: Clone + 'static,
+    {
+        source::table(&self.build, topic.into(), materialized)
+    }
+
+    /// A store for processors, connected by [`KStream::process`].
+    pub fn store<K, V>(&self, materialized: Materialized<K, V>) -> StoreRef<K, V> {
+        store(&self.build, &materialized)
+    }
+
+    /// The application, or everything that is wrong with it.
+    pub fn build(self) -> Result<Application, Diagnostics> {
+        let (version, dead_letters) = (self.version, self.dead_letters);
+        let mut d = Diagnostics::new();
+        if self.build.borrow().graph.application().is_empty() {
+            d.general(codes::MISSING_NAME, "the application needs a name");
+        }
+        let mut build = self.build.borrow_mut();
+        if !build.pipelines.is_empty() {
+            show_effects(&mut build, dead_letters.as_ref());
+        }
+        let graph = std::mem::replace(&mut build.graph, Graph::new(ApplicationId::new("")));
+        for (code, what) in graph.problems() {
+            d.general(*code, what.clone());
+        }
+        let topology = graph.finish();
+        let application = Application {
+            id: topology.application().clone(),
+            version,
+            topology,
+            pipelines: std::mem::take(&mut build.pipelines),
+            contracts: std::mem::take(&mut build.contracts),
+            policies: std::mem::take(&mut build.policies),
+            results: build.results.take(),
+            dead_letters,
+        };
+        d.or(Some(application))
+    }
+
+    /// The application's name.
+    pub(crate) fn application(&self) -> ApplicationId {
+        self.build.borrow().graph.application().clone()
+    }
+
+    /// For `declare`.
+    pub(crate) fn shared(&self) -> BuildHandle {
+        BuildHandle(self.build.clone())
+    }
+}
+
+/// The builder's inside for `declare`, which adds what its files hold.
+pub(crate) struct BuildHandle(Shared);
+
+impl BuildHandle {
+    /// Registers a pipeline with its contracts and policy.
+    pub(crate) fn pipeline(&self, pipeline: Pipeline, contracts: Vec<Arc<Contract>>, policy: Option<(String, Policy)>) {
+        let mut build = self.0.borrow_mut();
+        build.contracts.extend(contracts.into_iter().map(|c| (c.name.clone(), c)));
+        build.policies.extend(policy);
+        build.pipelines.push(pipeline);
+    }
+    /// Whether anything ends outside Kafka so far.
+    pub(crate) fn has_pipelines(&self) -> bool {
+        !self.0.borrow().pipelines.is_empty()
+    }
+    /// Sets the results topic.
+    pub(crate) fn results(&self, topic: TopicName) {
+        self.0.borrow_mut().results = Some(topic);
+    }
+}
+
+/// Adds a store with its changelog.
+pub(super) fn store<K, V>(build: &Shared, m: &Materialized<K, V>) -> StoreRef<K, V> {
+    let graph = &mut build.borrow_mut().graph;
+    if m.name.is_empty() {
+        graph.problem(codes::MISSING_NAME, "a store needs a name: topics and disk are named by it");
+    }
+    let name = StoreName::new(&m.name);
+    let changelog = topics::changelog(graph.application(), &m.name);
+    let config = [("cleanup.policy".to_owned(), "compact".to_owned())].into();
+    let place = graph.store(StoreSpec {
+        name: name.clone(),
+        engine: if m.memory { EngineKind::Memory } else { EngineKind::Disk },
+        changelog: Some(ChangelogSpec { topic: changelog.clone(), config }),
+    });
+    StoreRef::new(name, changelog, m.key.clone(), m.value.clone(), place)
+}
+
+/// A new stream below a node.
+pub(super) fn stream_of<K: Clone + 'static, V: Clone + 'static>(
+    build: &Shared,
+    node: crate::topology::NodeId,
+    out: Outlets<K, V>,
+    rekeyed: bool,
+) -> KStream<K, V> {
+    KStream { build: build.clone(), node, out, rekeyed, next_name: None }
+}
+
+/// Draws the operations sub-topology and the effect unit, which tasks of their own run, so that `describe` shows the whole.
+fn show_effects(build: &mut Build, dead_letters: Option<&TopicName>) {
+    let app = build.graph.application().clone();
+    let (here, there) = (crate::ids::UnitName::new(app.as_str()), topics::effects_unit(&app));
+    let shown_store = |name: &str| StoreSpec { name: StoreName::new(name), engine: EngineKind::Disk, changelog: None };
+    let graph = &mut build.graph;
+
+    let read = vec![topics::repartition(&app, &"operations".into()), topics::commands(&app), topics::plans(&app)];
+    let source = graph.add("KSTREAM-SOURCE", None, Role::Source(read), &[]);
+    graph.foreign(source, here.clone());
+    graph.store(shown_store("operations"));
+    for pipeline in &build.pipelines {
+        let mut last = source;
+        let plan = pipeline.plan.as_ref().map(|p| &p.step);
+        let gate = pipeline.gate.as_ref().map(|g| &g.step);
+        for step in plan.into_iter().chain(gate).chain([&pipeline.step]) {
+            last = graph.add("KSTREAM-EFFECT", Some(step.as_str()), Role::Step, &[last]);
+            graph.uses(last, &StoreName::new("operations"));
+        }
+        let written = [Some(topics::outbox(&app)), Some(topics::control(&app)), build.results.clone(), dead_letters.cloned()];
+        for topic in written.into_iter().flatten() {
+            let sink = graph.add("KSTREAM-SINK", None, Role::Sink(topic), &[last]);
+            graph.foreign(sink, here.clone());
+        }
+    }
+
+    let source = graph.add("KSTREAM-SOURCE", None, Role::Source(vec![topics::outbox(&app), topics::control(&app)]), &[]);
+    graph.foreign(source, there.clone());
+    graph.store(shown_store("ledger"));
+    let effects = graph.add("KSTREAM-EFFECTS", None, Role::Step, &[source]);
+    graph.uses(effects, &StoreName::new("ledger"));
+    for topic in [build.results.clone(), Some(topics::plans(&app))].into_iter().flatten() {
+        let sink = graph.add("KSTREAM-SINK", None, Role::Sink(topic), &[effects]);
+        graph.foreign(sink, there.clone());
+    }
+}

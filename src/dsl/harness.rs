@@ -1,0 +1,166 @@
+//! Runs planned sub-topologies by hand: records in, records out, internal topics fed back. One partition a task, no cluster.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::dsl::Application;
+use crate::ids::{Partition, TaskId, TopicName, Tp, partition_of};
+use crate::kafka::{KResult, Wake};
+use crate::offset::Offset;
+use crate::processor::BadRecords;
+use crate::record::{Headers, InRecord, OutRecord};
+use crate::state::TaskStores;
+use crate::task::{Emit, StartAt, Task, TaskError, TaskSeed, TxCx};
+use crate::time::{Clock, ManualClock, Now, WallTime};
+use crate::topology::{Environments, Layout};
+
+/// A record that was written.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Written {
+    pub(crate) topic: String,
+    pub(crate) partition: Option<i32>,
+    pub(crate) key: Option<Bytes>,
+    pub(crate) value: Option<Bytes>,
+    pub(crate) timestamp: Option<WallTime>,
+    pub(crate) headers: Headers,
+}
+
+impl Written {
+    pub(crate) fn text(&self) -> String {
+        let show = |b: &Option<Bytes>| b.as_ref().map_or("null".into(), |b| String::from_utf8_lossy(b).into_owned());
+        format!("{}={}", show(&self.key), show(&self.value))
+    }
+}
+
+#[derive(Default)]
+struct Recorder(Vec<Written>);
+
+impl Emit for Recorder {
+    fn emit(&mut self, r: OutRecord<'_>) -> KResult<()> {
+        self.0.push(Written {
+            topic: r.topic.to_string(),
+            partition: r.partition.map(|p| p.0),
+            key: r.key.map(Bytes::copy_from_slice),
+            value: r.value.map(Bytes::copy_from_slice),
+            timestamp: r.timestamp,
+            headers: r.headers.cloned().unwrap_or_default(),
+        });
+        Ok(())
+    }
+}
+
+struct Running {
+    task: Box<dyn Task>,
+    stores: TaskStores,
+    sources: Vec<TopicName>,
+    partition: i32,
+}
+
+pub(crate) struct Harness {
+    tasks: Vec<Running>,
+    layout: Arc<Layout>,
+    internal: Vec<TopicName>,
+    clock: Arc<ManualClock>,
+    offset: i64,
+    pub(crate) out: Vec<Written>,
+}
+
+impl Harness {
+    pub(crate) fn new(app: &Application, partitions: u32) -> Self {
+        let counts: BTreeMap<_, _> = app.topology.external_sources().into_iter().map(|t| (t, partitions)).collect();
+        let layout = Arc::new(app.topology.layout(&counts, None).expect("a layout"));
+        let bad = app.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
+        let plans = app.topology.plan(&layout, &Environments { avro: None, bad, start: StartAt::Earliest });
+        let clock = Arc::new(ManualClock::default());
+        let mut tasks = Vec::new();
+        for plan in &plans {
+            for p in 0..partitions as i32 {
+                let id = TaskId { subtopology: plan.id, partition: Partition(p) };
+                let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1 };
+                let mut stores = TaskStores::in_memory(Partition(p), plan.stores.clone());
+                let mut task = (plan.build)(seed).expect("a task");
+                let mut out = Recorder::default();
+                task.restored(&mut TxCx::new(clock.now(), &mut out, &mut stores)).expect("restored");
+                let sources = plan.sources.iter().map(|s| s.topic.clone()).collect();
+                tasks.push(Running { task, stores, sources, partition: p });
+            }
+        }
+        let internal = layout.partitions.keys().filter(|t| app.topology.is_internal(t)).cloned().collect();
+        Self { tasks, layout, internal, clock, offset: 0, out: Vec::new() }
+    }
+
+    /// Feeds one record and everything that it leads to, then commits.
+    pub(crate) fn feed(&mut self, topic: &str, key: Option<&str>, value: Option<&str>) -> Result<(), TaskError> {
+        let key = key.map(|k| Bytes::copy_from_slice(k.as_bytes()));
+        let value = value.map(|v| Bytes::copy_from_slice(v.as_bytes()));
+        self.feed_bytes(topic, key, value, Headers::new())
+    }
+
+    pub(crate) fn feed_bytes(
+        &mut self,
+        topic: &str,
+        key: Option<Bytes>,
+        value: Option<Bytes>,
+        headers: Headers,
+    ) -> Result<(), TaskError> {
+        let at = Some(WallTime(self.offset * 1_000));
+        let first = Written { topic: topic.into(), partition: None, key, value, timestamp: at, headers };
+        let mut queue = VecDeque::from([first]);
+        while let Some(w) = queue.pop_front() {
+            let topic = TopicName::new(&w.topic);
+            let n = self.layout.partitions.get(&topic).copied().unwrap_or(1);
+            let p = w.partition.unwrap_or_else(|| partition_of(w.key.as_deref().unwrap_or_default(), n).0);
+            let record = InRecord {
+                tp: Tp { topic: topic.clone(), partition: Partition(p) },
+                offset: Offset(self.offset),
+                timestamp: w.timestamp,
+                key: w.key,
+                value: w.value,
+                headers: w.headers,
+            };
+            self.offset += 1;
+            let Some(t) = self.tasks.iter_mut().find(|t| t.partition == p && t.sources.contains(&topic)) else { continue };
+            let mut out = Recorder::default();
+            t.task.process(record, &mut TxCx::new(self.clock.now(), &mut out, &mut t.stores))?;
+            t.stores.committed(&|_| None).expect("committed");
+            t.task.committed(self.clock.now());
+            let (inner, outer): (Vec<_>, Vec<_>) =
+                out.0.into_iter().partition(|w| self.internal.iter().any(|t| t.as_str() == w.topic));
+            queue.extend(inner);
+            self.out.extend(outer);
+        }
+        Ok(())
+    }
+
+    /// Lets time pass and wakes who wants it.
+    pub(crate) fn advance(&mut self, d: Duration) {
+        self.clock.advance(d);
+        let now: Now = self.clock.now();
+        for t in &mut self.tasks {
+            if t.task.wants_wake(now) {
+                let mut out = Recorder::default();
+                t.task.wake(now, &mut TxCx::new(now, &mut out, &mut t.stores)).expect("wake");
+                t.stores.committed(&|_| None).expect("committed");
+                self.out.extend(out.0);
+            }
+        }
+    }
+
+    /// Takes the open transaction of every task back and restores, as the runtime does.
+    pub(crate) fn abort(&mut self) {
+        for t in &mut self.tasks {
+            t.stores.aborted();
+            t.task.aborted();
+            let mut out = Recorder::default();
+            t.task.restored(&mut TxCx::new(self.clock.now(), &mut out, &mut t.stores)).expect("restored");
+        }
+    }
+
+    /// `key=value` of what was written to a topic, in order.
+    pub(crate) fn texts(&self, topic: &str) -> Vec<String> {
+        self.out.iter().filter(|w| w.topic == topic).map(Written::text).collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! Sources: a topic as a stream or as a table.
+
+use crate::ids::TopicName;
+use crate::processor::{Change, Next, ProcessorCx, Record, StoreRef};
+use crate::record::InRecord;
+use crate::task::TaskError;
+use crate::topology::{Ingest, NodeId, Role};
+
+use std::sync::Arc;
+
+use super::KStream;
+use super::builder::{Shared, store, stream_of};
+use super::outlets::{Each, Outlets};
+use super::table::KTable;
+use super::with::{Consumed, Materialized};
+
+pub(super) fn stream<K, V>(build: &Shared, topic: TopicName, name: Option<&str>, consumed: Consumed<K, V>) -> KStream<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let (node, out) = source(build, topic, name, consumed);
+    stream_of(build, node, out, false)
+}
+
+/// A source node and its outlets.
+pub(super) fn source<K, V>(
+    build: &Shared,
+    topic: TopicName,
+    name: Option<&str>,
+    consumed: Consumed<K, V>,
+) -> (NodeId, Outlets<K, V>)
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let out = Outlets::<K, V>::new();
+    let graph = &mut build.borrow_mut().graph;
+    let node = graph.add("KSTREAM-SOURCE", name, Role::Source(vec![topic]), &[]);
+    let below = out.clone();
+    graph.source(node, Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), next: below.make(parts) })));
+    (node, out)
+}
+
+struct Source<K, V> {
+    consumed: Consumed<K, V>,
+    next: Next<K, V>,
+}
+
+impl<K, V> Ingest for Source<K, V> {
+    fn ingest(&mut self, r: &InRecord, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        if r.value.is_none() && !self.consumed.value.takes_null() {
+            tracing::debug!(topic = %r.tp.topic, partition = %r.tp.partition, offset = %r.offset, "skipped a null value");
+            return Ok(());
+        }
+        let key = self.consumed.key.decode(cx.raw(&r.tp.topic, r.key.as_ref(), &r.headers));
+        let value = self.consumed.value.decode(cx.raw(&r.tp.topic, r.value.as_ref(), &r.headers));
+        match (key, value) {
+            (Ok(key), Ok(value)) => {
+                let record = Record { key, value, timestamp: r.timestamp, headers: r.headers.clone() };
+                self.next.process(record, cx)
+            }
+            (Err(e), _) | (_, Err(e)) => cx.settle(Err(e.into())),
+        }
+    }
+}
+
+/// A topic as a table, kept in a store of its own.
+pub(super) fn table<K, V>(build: &Shared, topic: TopicName, materialized: Materialized<K, V>) -> KTable<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let store = store(build, &materialized);
+    let nullable = crate::serdes::Serdes::optional(materialized.value.clone());
+    let (source, out) = source(build, topic, None, Consumed::with(materialized.key.clone(), nullable));
+    upserts(build, "KTABLE-SOURCE", None, source, &out, store)
+}
+
+/// A node that writes a store from a stream of optional values and passes changes on.
+pub(super) fn upserts<K, V>(
+    build: &Shared,
+    kind: &str,
+    name: Option<&str>,
+    above: NodeId,
+    from: &Outlets<K, Option<V>>,
+    store: StoreRef<K, V>,
+) -> KTable<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let node = build.borrow_mut().graph.add(kind, name, Role::Step, &[above]);
+    build.borrow_mut().graph.uses(node, store.name());
+    let out = Outlets::<K, Change<V>>::new();
+    let (below, kept) = (out.clone(), store.clone());
+    let upsert =
+        move |r: Record<K, Option<V>>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, Change<V>>| {
+            let old = kept.get(cx, &r.key)?;
+            match &r.value {
+                Some(value) => kept.put(cx, &r.key, value, r.timestamp, &r.headers)?,
+                None => kept.delete(cx, &r.key)?,
+            }
+            let new = r.value.clone();
+            next.process(r.with_value(Change { old, new }), cx)
+        };
+    let upsert = Arc::new(upsert);
+    from.add(move |parts| Box::new(Each { f: upsert.clone(), next: below.make(parts) }));
+    KTable::of_store(build, node, out, store)
+}

@@ -1,0 +1,428 @@
+//! A task on a scripted network: what it emits is recorded, what it calls waits for the test's answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::contract::{Completion, Confirm, LaneRule, Parameters};
+use crate::effects::config::{CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, LEDGER};
+use crate::effects::{Assumptions, Denial, EffectTask, LedgerRecord, Rules, Shared, Verdict, ledger, subtopology};
+use crate::error::Error;
+use crate::http::{Answer, CallLimits, Destination, Done, Finished, HttpPort, Outgoing, Wire};
+use crate::ids::{DispatchToken, OperationId, Partition, TaskId, Tp, WireKey};
+use crate::intents::{
+    AnswerClass, Command, CommandKind, Control, ControlKind, Cost, Hearsay, Intent, IntentKind, PublicSink, RenderedRequest,
+    ResultRecord, Return, headers,
+};
+use crate::kafka::{KResult, Wake};
+use crate::offset::Offset;
+use crate::record::{Headers, InRecord, OutRecord};
+use crate::serdes::internal;
+use crate::state::TaskStores;
+use crate::task::{Close, Emit, Task, TaskError, TaskSeed, TxCx};
+use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
+
+pub const APP: &str = "orders";
+const START: i64 = 1_000_000_000;
+
+pub fn sec(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Rules of a target with a complete readback: L 5 s, V 1 s, cut 2 s, P 2 s, ε 0.5 s.
+pub fn rules() -> Rules {
+    Rules {
+        confirm: Confirm::Readback,
+        completion: Completion::Sync,
+        dedupe: None,
+        margin: sec(1),
+        in_flight: Some(sec(5)),
+        lag: Some(sec(1)),
+        no_intermediaries: true,
+        duplicates: false,
+        lane: LaneRule::Block,
+        attempts: 3,
+        readbacks: 50,
+        cut: sec(2),
+        window: sec(5),
+        unknown_max_age: sec(600),
+        epsilon: Duration::from_millis(500),
+        pause: sec(2),
+        audit: sec(1_000),
+        weakened: None,
+    }
+}
+
+pub fn now() -> Now {
+    Now { wall: WallTime(START), mono: MonoTime(1_000_000_000) }
+}
+
+pub fn intent(op: &str) -> Intent {
+    Intent {
+        tenant: "acme".into(),
+        operation_id: op.into(),
+        step: "place-order".into(),
+        identity_hash: "0123456789abcdef".into(),
+        version: 3,
+        kind: IntentKind::Effect,
+        contract: "orders".into(),
+        contract_version: 1,
+        call: "create".into(),
+        ordering_key: op.into(),
+        wire_key: WireKey::from(format!("key-{op}")),
+        request: RenderedRequest {
+            method: "POST".into(),
+            path: "/orders".into(),
+            body: Some(b"{}".to_vec()),
+            ..Default::default()
+        },
+        parameters: "{\"sku\":\"A\"}".into(),
+        deadline: WallTime(START + 900_000),
+        created_at: WallTime(START),
+        requester: "agent:buyer".into(),
+        action: "order.create".into(),
+        resource: "order/1".into(),
+        resource_version: None,
+        required_permissions: Vec::new(),
+        plan_hash: Some("plan-1".into()),
+        approval: None,
+        cost: Cost::default(),
+        traceparent: None,
+    }
+}
+
+pub fn command(kind: CommandKind, op: &str, id: &str) -> Command {
+    Command {
+        command_id: id.into(),
+        kind,
+        tenant: "acme".into(),
+        operation_id: op.into(),
+        step: Some("place-order".into()),
+        seen: None,
+        by: "mira".into(),
+        second: None,
+        reason: "test".into(),
+        evidence: None,
+        resolution: None,
+        approval: None,
+        issued_at: WallTime(START),
+        not_after: WallTime(START + 900_000),
+    }
+}
+
+/// Reads answers by status, and lists by a small JSON body: `{"ours": 1, "other": false, "next": null}`.
+struct Plain;
+
+impl Judge for Plain {
+    fn classify(&self, a: &Answer, at: WallTime) -> Classified {
+        let class = match a.status {
+            200 | 201 => AnswerClass::Applied,
+            202 => AnswerClass::InProgress,
+            409 => AnswerClass::KeyConflict,
+            422 => AnswerClass::Rejected,
+            429 => AnswerClass::RetryLater,
+            503 => AnswerClass::NotApplied,
+            _ => AnswerClass::Unknown,
+        };
+        let after = a.headers.iter().find(|(n, _)| n == "retry-after").map(|(_, v)| v.parse().unwrap());
+        let text = String::from_utf8(a.body.to_vec()).unwrap();
+        Classified {
+            class,
+            reference: Some(text),
+            retry_at: after.map(|s| at.plus(sec(s))),
+            cost: Cost { tool_calls: 1, ..Cost::default() },
+        }
+    }
+    fn readback(&self, _: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error> {
+        let query = format!("ref={key}&page={}", page.unwrap_or("1"));
+        Ok(RenderedRequest { method: "GET".into(), path: "/orders".into(), query, ..Default::default() })
+    }
+    fn judge(&self, pages: &[Answer], _: &Parameters, _: &WireKey) -> Judged {
+        let mut ours = 0;
+        for p in pages {
+            let Ok(v) = serde_json::from_slice::<serde_json::Value>(&p.body) else {
+                return Judged::Done(Verdict::Incomplete(format!("status {}", p.status)));
+            };
+            ours += v["ours"].as_i64().unwrap_or(0);
+            if v["other"] == true {
+                return Judged::Done(Verdict::OtherContent);
+            }
+            if let Some(next) = v["next"].as_str().filter(|_| std::ptr::eq(p, pages.last().unwrap())) {
+                return Judged::NextPage(next.to_owned());
+            }
+        }
+        Judged::Done(match ours {
+            0 => Verdict::Absent,
+            1 => Verdict::One { reference: Some("order-7".into()) },
+            _ => Verdict::Two,
+        })
+    }
+}
+
+struct Call {
+    outgoing: Outgoing,
+    ready: Option<Box<dyn FnOnce() -> bool + Send>>,
+    done: Option<Done>,
+    began: WallTime,
+}
+
+/// The network: calls wait here.
+pub struct Network {
+    calls: Mutex<Vec<Call>>,
+    clock: Arc<ManualClock>,
+}
+
+impl HttpPort for Network {
+    fn start(&self, outgoing: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done) {
+        let began = self.clock.now().wall;
+        self.calls.lock().unwrap().push(Call { outgoing, ready: Some(ready), done: Some(done), began });
+    }
+}
+
+impl Network {
+    /// Paths with queries of all calls so far, `POST /orders` and `GET /orders?…`.
+    pub fn seen(&self) -> Vec<String> {
+        let line = |c: &Call| format!("{} {}", c.outgoing.request.method, c.outgoing.request.path);
+        self.calls.lock().unwrap().iter().map(line).collect()
+    }
+    pub fn posts(&self) -> usize {
+        self.seen().iter().filter(|s| s.starts_with("POST")).count()
+    }
+    /// The first byte leaves, unless it was burned. Answers whether it did.
+    pub fn leave(&self, i: usize) -> bool {
+        let ready = self.calls.lock().unwrap()[i].ready.take().expect("left once");
+        ready()
+    }
+    /// The call ends.
+    pub fn end(&self, i: usize, wire: Wire) {
+        let (done, began) = {
+            let mut calls = self.calls.lock().unwrap();
+            (calls[i].done.take().expect("ends once"), calls[i].began)
+        };
+        done(Finished { wire, began, ended: self.clock.now().wall, target_date: None });
+    }
+    pub fn answer(&self, i: usize, status: u16, body: &str) {
+        self.end(i, Wire::Answered(Answer { status, headers: Vec::new(), body: Bytes::from(body.to_owned()) }));
+    }
+    /// Answers every readback that waits.
+    pub fn answer_reads(&self, body: &str) {
+        let waits = |c: &Call| c.done.is_some() && c.outgoing.request.method == "GET";
+        let waiting: Vec<usize> = {
+            let calls = self.calls.lock().unwrap();
+            (0..calls.len()).filter(|i| waits(&calls[*i])).collect()
+        };
+        for i in waiting {
+            self.answer(i, 200, body);
+        }
+    }
+}
+
+/// Says no when told to.
+#[derive(Default)]
+pub struct Switch(pub Mutex<Option<Denial>>);
+
+impl Guard for Switch {
+    fn may_send(&self, _: &LedgerRecord, _: &Parameters, _: WallTime) -> Result<(), Denial> {
+        self.0.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+}
+
+#[derive(Clone)]
+pub struct Sent {
+    pub topic: String,
+    pub partition: i32,
+    pub value: Vec<u8>,
+    pub headers: Headers,
+}
+
+#[derive(Default)]
+struct Out(Vec<Sent>);
+
+impl Emit for Out {
+    fn emit(&mut self, r: OutRecord<'_>) -> KResult<()> {
+        self.0.push(Sent {
+            topic: r.topic.to_string(),
+            partition: r.partition.expect("always explicit").0,
+            value: r.value.unwrap_or_default().to_vec(),
+            headers: r.headers.cloned().unwrap_or_default(),
+        });
+        Ok(())
+    }
+}
+
+pub struct Bench {
+    pub clock: Arc<ManualClock>,
+    pub network: Arc<Network>,
+    pub guard: Arc<Switch>,
+    pub config: EffectsConfig,
+    task: Box<dyn Task>,
+    stores: TaskStores,
+    open: Out,
+    /// Committed records.
+    pub log: Vec<Sent>,
+    offset: i64,
+    assignment: u64,
+}
+
+impl Bench {
+    pub fn new(rules: Rules) -> Self {
+        let clock = Arc::new(ManualClock::at(now()));
+        let network = Arc::new(Network { calls: Mutex::default(), clock: Arc::clone(&clock) });
+        let guard = Arc::new(Switch::default());
+        let spec = CallSpec {
+            target: "orders".into(),
+            rules,
+            judge: Arc::new(Plain),
+            to: Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private: true },
+            credentials: Vec::new(),
+            limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },
+            concurrency: 2,
+            pages: 3,
+        };
+        let sink = |topic: &str| PublicSink { topic: topic.into(), partitions: 1, schema_id: None };
+        let config = EffectsConfig {
+            application: APP.into(),
+            incarnation: "run-1".into(),
+            partitions: 1,
+            calls: BTreeMap::from([(("orders".into(), 1, "create".into()), Arc::new(spec))]),
+            guard: Arc::clone(&guard) as _,
+            results: BTreeMap::from([("place-order".into(), sink("results"))]),
+            dead_letters: BTreeMap::from([("place-order".into(), sink("dead"))]),
+            http: Arc::clone(&network) as _,
+            shared: Arc::new(Shared::default()),
+            host: Assumptions::default(),
+            max_open: 1_000,
+        };
+        let plan = subtopology(config.clone(), 1);
+        let stores = TaskStores::in_memory(Partition(0), plan.stores);
+        let task = Box::new(Self::make(&config, &clock, 1));
+        Self { clock, network, guard, config, task, stores, open: Out::default(), log: Vec::new(), offset: 0, assignment: 1 }
+    }
+
+    fn make(config: &EffectsConfig, clock: &Arc<ManualClock>, assignment: u64) -> EffectTask {
+        let id = TaskId { subtopology: 1, partition: Partition(0) };
+        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment };
+        EffectTask::new(Arc::new(config.clone()), seed)
+    }
+
+    fn with<T>(&mut self, f: impl FnOnce(&mut dyn Task, &mut TxCx<'_>) -> T) -> T {
+        let mut cx = TxCx::new(self.clock.now(), &mut self.open, &mut self.stores);
+        f(&mut *self.task, &mut cx)
+    }
+
+    fn record(&mut self, topic: &str, key: &str, value: Vec<u8>, h: Headers) -> InRecord {
+        self.offset += 1;
+        InRecord {
+            tp: Tp::new(topic, 0),
+            offset: Offset(self.offset),
+            timestamp: None,
+            key: Some(Bytes::from(key.to_owned())),
+            value: Some(value.into()),
+            headers: h,
+        }
+    }
+
+    pub fn try_outbox(&mut self, value: Vec<u8>, h: Headers) -> Result<(), TaskError> {
+        let record = self.record(&format!("{APP}-outbox"), "op", value, h);
+        self.with(|task, cx| task.process(record, cx))
+    }
+    pub fn outbox(&mut self, i: &Intent) {
+        let h = Headers::new().with(headers::OPERATION, i.operation_id.to_string());
+        self.try_outbox(internal::encode(i).unwrap(), h).expect("an intent is taken");
+    }
+    fn say(&mut self, op: &str, command: Option<Command>, hearsay: Option<Hearsay>) {
+        let control = Control {
+            kind: if command.is_some() { ControlKind::Command } else { ControlKind::Hearsay },
+            tenant: "acme".into(),
+            operation_id: op.into(),
+            step: "place-order".into(),
+            deadline: WallTime(START + 900_000),
+            command,
+            hearsay,
+        };
+        let record = self.record(&format!("{APP}-control"), op, internal::encode(&control).unwrap(), Headers::new());
+        self.with(|task, cx| task.process(record, cx)).expect("control is taken");
+    }
+    pub fn order(&mut self, c: Command) {
+        let op = c.operation_id.to_string();
+        self.say(&op, Some(c), None);
+    }
+    pub fn hear(&mut self, op: &str, attempt: i32, token: &str, class: AnswerClass) {
+        let token = DispatchToken::new(token);
+        let h = Hearsay { attempt, token, class, status: None, digest: None, reference: None, seen_at: WallTime(START) };
+        self.say(op, None, Some(h));
+    }
+    /// What other tasks of this application published on control comes back as input.
+    pub fn loop_control(&mut self) {
+        let topic = format!("{APP}-control");
+        let said: Vec<_> = self.log.iter().filter(|s| s.topic == topic).cloned().collect();
+        self.log.retain(|s| s.topic != topic);
+        for s in said {
+            let record = self.record(&topic, "op", s.value, s.headers);
+            self.with(|task, cx| task.process(record, cx)).expect("control is taken");
+        }
+    }
+    pub fn turn(&mut self) {
+        let now = self.clock.now();
+        if self.task.wants_wake(now) {
+            self.with(|task, cx| task.wake(now, cx)).expect("wake");
+        }
+    }
+    pub fn commit(&mut self) {
+        self.with(|task, cx| task.before_commit(cx)).expect("before commit");
+        self.log.append(&mut self.open.0);
+        self.stores.committed(&|_| None).unwrap();
+        self.task.committed(self.clock.now());
+    }
+    pub fn abort(&mut self) {
+        self.open.0.clear();
+        self.stores.aborted();
+        self.task.aborted();
+        self.with(|task, cx| task.restored(cx)).expect("restored");
+    }
+    /// Turn and commit.
+    pub fn step(&mut self) {
+        self.turn();
+        self.commit();
+    }
+    pub fn after(&mut self, d: Duration) {
+        self.clock.advance(d);
+        self.step();
+    }
+    /// The old task is gone, in order or not; a new one stands over the same committed stores. `process` = another process.
+    pub fn replace(&mut self, process: bool) {
+        self.task.close(Close::Lost);
+        self.open.0.clear();
+        self.stores.aborted();
+        self.assignment += 1;
+        if process {
+            self.config.shared = Arc::new(Shared::default());
+            self.config.incarnation = format!("run-{}", self.assignment);
+        }
+        self.task = Box::new(Self::make(&self.config, &self.clock, self.assignment));
+        self.with(|task, cx| task.restored(cx)).expect("restored");
+    }
+    pub fn ledger(&mut self, op: &str) -> Option<LedgerRecord> {
+        let i = intent(op);
+        let key = ledger::op(&i.key());
+        let mut out = Out::default();
+        let mut cx = TxCx::new(now(), &mut out, &mut self.stores);
+        let _ = LEDGER;
+        ledger::load(&mut cx, &key).expect("readable")
+    }
+    pub fn results(&self) -> Vec<ResultRecord> {
+        self.log.iter().filter(|s| s.topic == "results").map(|s| internal::decode(&s.value).unwrap()).collect()
+    }
+    /// `dispatched/3 …`: statuses of state records in their order.
+    pub fn story(&self, op: &str) -> String {
+        let of = OperationId::new(op);
+        let states = self.results().into_iter().filter(|r| r.operation_id == of && r.kind == crate::intents::ResultKind::State);
+        states.map(|r| r.status.word()).collect::<Vec<_>>().join(" ")
+    }
+    pub fn returns(&self) -> Vec<Return> {
+        let topic = format!("{APP}-plans");
+        self.log.iter().filter(|s| s.topic == topic).map(|s| internal::decode(&s.value).unwrap()).collect()
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the effect stage: its table row by row, its task on a scripted network, and the guided traces that must go wrong
+//! when a rule is switched off.
+#![allow(clippy::unwrap_used)]
+
+mod bench;
+mod decide;
+mod stage;
+mod traces;
+mod world;

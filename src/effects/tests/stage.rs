@@ -1,0 +1,443 @@
+//! The task over a scripted network.
+
+use super::bench::{Bench, command, intent, rules, sec};
+use crate::effects::{AttemptState, Denial, Phase, WarrantKind};
+use crate::error::codes;
+use crate::http::{NotSent, Wire};
+use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, IntentKind, Resolution, ResultKind, ReturnKind, Status};
+use crate::record::Headers;
+
+fn lost() -> Wire {
+    Wire::MaybeSent("no answer in 2 s".into())
+}
+
+/// One order, journalled and on its way.
+fn sent() -> Bench {
+    let mut b = Bench::new(rules());
+    b.outbox(&intent("op-1"));
+    b.commit();
+    assert!(b.network.leave(0));
+    b
+}
+
+/// If this broke, nothing would be confirmed, or something would count as done without having been read back.
+#[test]
+fn an_order_is_confirmed_by_reading_it_back() {
+    let mut b = sent();
+    b.network.answer(0, 201, "order-7");
+    b.step();
+    assert_eq!(b.ledger("op-1").unwrap().phase, Phase::Unknown, "an answer is not a confirmation");
+    b.network.answer(1, 200, r#"{"ours": 1}"#);
+    b.step();
+    assert_eq!(b.story("op-1"), "dispatched unknown confirmed");
+    let last = b.results().pop().unwrap();
+    assert_eq!((last.ack_level, last.reference.as_deref(), last.version), (AckLevel::Confirmed, Some("order-7"), Some(6)));
+    let closed = b.returns().pop().unwrap();
+    assert_eq!((closed.kind, closed.end), (ReturnKind::Closed, Some(Status::Confirmed)));
+}
+
+/// If this broke, a call would leave before its journal record is committed (C1), or although that was taken back (C2).
+#[test]
+fn nothing_leaves_before_the_commit() {
+    let mut b = Bench::new(rules());
+    b.outbox(&intent("op-1"));
+    assert!(b.network.seen().is_empty());
+    b.abort();
+    assert!(b.network.seen().is_empty(), "its transaction was taken back");
+    b.outbox(&intent("op-1"));
+    b.commit();
+    assert_eq!(b.network.posts(), 1);
+}
+
+/// If this broke, a lost answer would place a second order, or leave the first unknown for ever.
+#[test]
+fn a_lost_answer_is_read_back_and_sent_again_only_after_settle() {
+    let mut b = sent();
+    b.network.end(0, lost());
+    b.step();
+    for _ in 0..14 {
+        b.network.answer_reads(r#"{"ours": 0}"#);
+        b.after(sec(1));
+        assert_eq!(b.network.posts(), 1, "not before settle: window 5 + cut 2 + P 2 + L 5 + V 1 + 2ε");
+    }
+    for _ in 0..6 {
+        b.network.answer_reads(r#"{"ours": 0}"#);
+        b.after(sec(1));
+    }
+    assert_eq!(b.network.posts(), 2);
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!(r.attempts[1].warrants[0].kind, WarrantKind::SettledAbsent);
+}
+
+/// If this broke, an incomplete list would be taken for absence (C9), or a second page overlooked (research 4.4 f).
+#[test]
+fn pages_are_followed_and_errors_prove_nothing() {
+    let mut b = sent();
+    b.network.end(0, lost());
+    b.step();
+    b.after(sec(30));
+    b.network.answer(1, 200, r#"{"ours": 0, "next": "2"}"#);
+    b.network.answer(2, 502, "<html>");
+    b.step();
+    assert_eq!(b.ledger("op-1").unwrap().absent_at, None);
+    b.after(sec(60));
+    b.network.answer(3, 200, r#"{"ours": 0, "next": "2"}"#);
+    b.network.answer(4, 200, r#"{"ours": 1}"#);
+    b.step();
+    assert_eq!(b.story("op-1"), "dispatched unknown confirmed");
+}
+
+/// If this broke, a target that says "come again" would be asked at once, or never.
+#[test]
+fn retry_later_waits_and_is_sent_again() {
+    let mut b = sent();
+    b.network.answer(0, 429, "");
+    b.step();
+    assert_eq!(b.network.posts(), 1);
+    b.after(sec(2));
+    assert_eq!(b.network.posts(), 2);
+    assert_eq!(b.ledger("op-1").unwrap().attempts[1].warrants[0].kind, WarrantKind::RejectedEarly);
+}
+
+/// If this broke, a refusal would be hidden, or sent again.
+#[test]
+fn a_refusal_ends_it() {
+    let mut b = sent();
+    b.network.answer(0, 422, "");
+    b.step();
+    assert_eq!(b.story("op-1"), "dispatched refused");
+    b.after(sec(100));
+    assert_eq!(b.network.posts(), 1);
+}
+
+/// If this broke, a call that never left would need a readback, or would burn the operation.
+#[test]
+fn what_never_left_is_sent_again_at_once() {
+    let mut b = sent();
+    b.network.end(0, Wire::NotSent(NotSent::Unconnected));
+    b.step();
+    b.after(sec(1));
+    assert_eq!(b.network.seen(), ["POST /orders", "POST /orders"]);
+}
+
+/// If this broke, an answer would be lost with its transaction, and the operation parked although it was heard (model 8).
+#[test]
+fn an_answer_is_folded_again_after_an_abort() {
+    let mut b = sent();
+    b.network.answer(0, 422, "");
+    b.turn();
+    b.abort();
+    assert_eq!(b.ledger("op-1").unwrap().phase, Phase::InFlight);
+    b.step();
+    assert_eq!(b.story("op-1"), "dispatched refused");
+}
+
+/// If this broke, a new owner would send again what the old one may have sent (C11, model 4).
+#[test]
+fn a_new_process_reads_before_anything_else() {
+    let mut b = sent();
+    b.replace(true);
+    b.step();
+    assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Maybe);
+    assert_eq!(b.network.seen(), ["POST /orders", "GET /orders"]);
+}
+
+/// If this broke, a process would take "I have not sent it" for a proof, although another of its threads may still do so.
+#[test]
+fn within_a_process_the_burn_decides() {
+    let mut b = Bench::new(rules());
+    b.outbox(&intent("op-1"));
+    b.commit();
+    b.replace(false);
+    b.step();
+    assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Unsent);
+    assert!(!b.network.leave(0), "burned: its first byte must not leave any more");
+    let mut b = sent();
+    b.replace(false);
+    b.step();
+    assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Maybe, "handed over: no proof");
+}
+
+/// If this broke, what a former owner saw would be lost, or believed without its token (C14, rule 13).
+#[test]
+fn hearsay_counts_by_its_token_only() {
+    let mut b = sent();
+    b.replace(false);
+    b.step();
+    b.hear("op-1", 1, "forged", AnswerClass::Rejected);
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().phase, Phase::Unknown);
+    b.network.answer(0, 422, "");
+    b.step();
+    b.loop_control();
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::Refused), "the former owner's own word, by its token");
+}
+
+/// If this broke, a cancel would be ignored, or would claim that nothing happened while something may have.
+#[test]
+fn cancel_ends_what_is_clean_and_waits_otherwise() {
+    let mut b = Bench::new(rules());
+    b.outbox(&intent("op-1"));
+    b.order(command(CommandKind::Cancel, "op-1", "c-1"));
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::Cancelled), "burned while queued");
+    assert!(b.network.seen().is_empty());
+
+    let mut b = sent();
+    b.order(command(CommandKind::Cancel, "op-1", "c-1"));
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().end, None);
+    b.network.end(0, lost());
+    b.step();
+    b.network.answer(1, 200, r#"{"ours": 1}"#);
+    b.step();
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!((r.end, r.flags), (Some(Status::Confirmed), vec![Flag::CancelTooLate]));
+}
+
+/// If this broke, a cancel that overtook its intent would be lost, and the order placed (model 13).
+#[test]
+fn a_cancel_that_comes_first_is_held() {
+    let mut b = Bench::new(rules());
+    b.order(command(CommandKind::Cancel, "op-1", "c-1"));
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().phase, Phase::Held);
+    b.outbox(&intent("op-1"));
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::Cancelled));
+    assert!(b.network.seen().is_empty());
+    let answer = b.results().into_iter().find(|r| r.kind == ResultKind::Answer).unwrap();
+    assert_eq!(answer.answers.as_deref(), Some("c-1"));
+}
+
+/// If this broke, a command for an operation that never comes would be dropped in silence (life.md 12).
+#[test]
+fn a_held_command_expires_with_an_answer() {
+    let mut b = Bench::new(rules());
+    b.order(command(CommandKind::Cancel, "op-9", "c-9"));
+    b.commit();
+    b.after(sec(4_000_000));
+    let answer = b.results().pop().unwrap();
+    assert_eq!((answer.answers.as_deref(), answer.code.as_deref()), (Some("c-9"), Some("RB0708")));
+    assert_eq!(b.ledger("op-9"), None);
+}
+
+/// If this broke, one person could close an operation as not applied while its request is still on its way (C24, model 10).
+#[test]
+fn not_applied_before_settle_needs_a_second_person() {
+    let mut b = sent();
+    b.network.end(0, lost());
+    b.step();
+    let seen = b.ledger("op-1").unwrap().version;
+    let resolve = |id: &str, seen, second: Option<&str>| {
+        let mut c = command(CommandKind::Resolve, "op-1", id);
+        (c.seen, c.resolution, c.second) = (Some(seen), Some(Resolution::NotApplied), second.map(str::to_owned));
+        c
+    };
+    b.order(resolve("r-1", seen - 1, None));
+    b.order(resolve("r-2", seen, None));
+    b.order(resolve("r-2", seen, None));
+    b.commit();
+    let codes: Vec<_> = b.results().into_iter().filter(|r| r.kind == ResultKind::Answer).map(|r| r.code.unwrap()).collect();
+    assert_eq!(codes, ["RB0709", "RB0710", "RB0710"], "stale, alone, and the same answer again");
+    b.order(resolve("r-3", seen, Some("jon")));
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::ResolvedNotApplied));
+    let token = b.ledger("op-1").unwrap().attempts[0].token.to_string();
+    b.hear("op-1", 1, &token, AnswerClass::Applied);
+    b.commit();
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!(
+        (r.end, r.flags),
+        (Some(Status::ResolvedNotApplied), vec![Flag::Contradiction]),
+        "an end stays, and late proof is not silent"
+    );
+}
+
+/// If this broke, a person could not order one more send, or it would leave without a record of who did.
+#[test]
+fn force_sends_a_parked_operation_once_more() {
+    let mut rules = rules();
+    (rules.lag, rules.in_flight) = (None, None);
+    let mut b = Bench::new(rules);
+    b.outbox(&intent("op-1"));
+    b.commit();
+    b.network.end(0, lost());
+    b.step();
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!((r.phase, r.code), (Phase::Parked, Some(i32::from(codes::UNPROVABLE.0))));
+    let mut c = command(CommandKind::Force, "op-1", "f-1");
+    (c.seen, c.second) = (Some(r.version), Some("jon".into()));
+    b.order(c);
+    b.commit();
+    assert_eq!(b.network.posts(), 2);
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!(r.attempts[1].warrants[0].kind, WarrantKind::Operator);
+    assert_eq!(r.attempts[1].warrants[0].by.as_deref(), Some("mira and jon"));
+}
+
+/// If this broke, order within a key would be lost (C16), or one unknown would hold back everything.
+#[test]
+fn an_unknown_holds_back_its_own_lane_only() {
+    let mut b = Bench::new(rules());
+    let lane = |op: &str, key: &str| {
+        let mut i = intent(op);
+        i.ordering_key = key.into();
+        i
+    };
+    b.outbox(&lane("op-1", "a"));
+    b.outbox(&lane("op-2", "a"));
+    b.commit();
+    assert_eq!(b.network.posts(), 1);
+    b.network.end(0, lost());
+    b.step();
+    b.outbox(&lane("op-3", "b"));
+    b.commit();
+    assert_eq!(b.network.posts(), 2, "another lane goes on");
+    b.network.answer(1, 200, r#"{"ours": 1}"#);
+    b.step();
+    assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::Confirmed));
+    assert_eq!(b.network.posts(), 3, "read back: its only copy has arrived");
+}
+
+/// If this broke, more calls would run against a target than its contract allows, or those that wait would starve.
+#[test]
+fn permits_bound_calls_and_tenants_take_turns() {
+    let mut b = Bench::new(rules());
+    for op in ["op-1", "op-2", "op-3", "op-4"] {
+        b.outbox(&intent(op));
+    }
+    let mut other = intent("op-5");
+    other.tenant = "globex".into();
+    b.outbox(&other);
+    b.commit();
+    assert_eq!(b.network.posts(), 2);
+    b.network.answer(0, 422, "");
+    b.network.answer(1, 422, "");
+    b.step();
+    assert_eq!(b.network.posts(), 4);
+    assert!(b.ledger("op-3").unwrap().open() && !b.ledger("op-4").unwrap().open(), "globex had its turn before op-4");
+}
+
+/// If this broke, an intent would be sent although policy says no, or a first send would leave after the deadline (C20, C21).
+#[test]
+fn checks_are_made_again_right_before_the_journal() {
+    let mut b = Bench::new(rules());
+    *b.guard.0.lock().unwrap() = Some(Denial { code: codes::DENIED, detail: "policy".into() });
+    b.outbox(&intent("op-1"));
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::Denied));
+    *b.guard.0.lock().unwrap() = None;
+    let mut late = intent("op-2");
+    late.deadline = crate::time::WallTime(0);
+    b.outbox(&late);
+    let mut just = intent("op-3");
+    just.deadline = super::bench::now().wall.minus(sec(1));
+    b.outbox(&just);
+    b.commit();
+    assert_eq!(b.ledger("op-2"), None, "older than its record's life: stale, a dead letter");
+    assert!(b.log.iter().any(|s| s.topic == "dead"));
+    assert_eq!(b.ledger("op-3").unwrap().end, Some(Status::Expired));
+    assert!(b.network.seen().is_empty());
+}
+
+/// If this broke, the same ID with other content would be merged (C3), or a redelivered intent would be sent twice.
+#[test]
+fn a_second_intent_is_a_duplicate_or_a_conflict() {
+    let mut b = sent();
+    b.outbox(&intent("op-1"));
+    let mut other = intent("op-1");
+    other.identity_hash = "another".into();
+    b.outbox(&other);
+    b.commit();
+    assert_eq!(b.network.posts(), 1);
+    assert_eq!(b.returns().pop().unwrap().end, Some(Status::Conflict));
+    assert!(b.log.iter().any(|s| s.topic == "dead"));
+}
+
+/// If this broke, an intent that can't be read would be skipped, and what stands behind it overtake it (rule 29).
+#[test]
+fn an_unreadable_intent_holds_back_its_lane() {
+    let mut b = Bench::new(rules());
+    let h = Headers::new().with("rb_operation_id", "op-1").with("rb_ordering_key", "k");
+    b.try_outbox(b"\xff\xff".to_vec(), h).expect("its headers say where it belongs");
+    let mut behind = intent("op-2");
+    behind.ordering_key = "k".into();
+    b.outbox(&behind);
+    b.commit();
+    assert!(b.network.seen().is_empty());
+    assert!(b.try_outbox(b"\xff\xff".to_vec(), Headers::new()).is_err(), "without headers the task refuses");
+}
+
+/// If this broke, a plan would be lost, or its cost not counted.
+#[test]
+fn a_proposal_goes_back_as_data() {
+    let mut rules = rules();
+    (rules.confirm, rules.lag, rules.duplicates) = (crate::contract::Confirm::Answer, None, true);
+    let mut b = Bench::new(rules);
+    let mut ask = intent("op-1.plan");
+    ask.kind = IntentKind::Proposal;
+    b.outbox(&ask);
+    b.commit();
+    b.network.end(0, lost());
+    b.step();
+    b.after(sec(5));
+    assert_eq!(b.network.posts(), 2, "may be asked twice");
+    b.network.answer(1, 200, "{\"sku\":\"A\"}");
+    b.step();
+    let said = b.returns();
+    assert_eq!((said[0].kind, said[0].body.as_deref()), (ReturnKind::PlanAnswer, Some("{\"sku\":\"A\"}")));
+    assert_eq!((said[1].kind, said[1].cost.tool_calls), (ReturnKind::Closed, 2));
+}
+
+/// If this broke, closed records would be kept for ever, or deleted while their intent may come again (C23, model 11).
+#[test]
+fn closed_records_are_deleted_after_their_life() {
+    let mut b = sent();
+    b.network.answer(0, 422, "");
+    b.step();
+    b.after(sec(900 + 1_000 - 10));
+    assert!(b.ledger("op-1").is_some());
+    b.after(sec(20));
+    assert_eq!(b.ledger("op-1"), None);
+    assert_eq!(b.returns().pop().unwrap().kind, ReturnKind::Gone);
+    b.hear("op-1", 1, "t", AnswerClass::Applied);
+    b.commit();
+    assert_eq!(b.results().pop().unwrap().kind, ResultKind::OrphanHearsay);
+}
+
+/// If this broke, attempts would be repeated without end, or given up while one may have happened.
+#[test]
+fn a_used_budget_parks() {
+    let mut b = sent();
+    for i in 0..3 {
+        b.network.answer(i, 503, "");
+        b.step();
+        b.after(sec(60));
+    }
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!((r.attempts.len(), r.phase, r.clean()), (3, Phase::Parked, true));
+    assert_eq!(r.code, Some(i32::from(codes::BUDGET_EXHAUSTED.0)));
+}
+
+/// If this broke, an early reader of results could meet two records under one CloudEvents id, or a version that goes back.
+#[test]
+fn versions_rise_and_ids_are_never_used_twice() {
+    let mut b = sent();
+    b.network.answer(0, 429, "");
+    b.step();
+    b.after(sec(2));
+    b.network.answer(1, 201, "x");
+    b.step();
+    b.network.answer(2, 200, r#"{"ours": 1}"#);
+    b.step();
+    let states: Vec<_> = b.results().into_iter().filter(|r| r.kind == ResultKind::State).map(|r| r.version.unwrap()).collect();
+    assert!(states.is_sorted_by(|a, b| a < b) && states.len() >= 4, "{states:?}");
+    let mut ids: Vec<_> = b.log.iter().filter_map(|s| s.headers.text("ce_id").map(str::to_owned)).collect();
+    let n = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), n);
+    assert!(b.log.iter().all(|s| s.partition == 0));
+}

@@ -1,0 +1,3 @@
+//! The promises of a cluster, on a real broker.
+
+readback::conformance!(&crate::shared().cluster);
