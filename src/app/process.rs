@@ -108,12 +108,14 @@ impl Process {
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let recorded = Metrics::new(metrics)?;
-        let state = StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
+        let state =
+            StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
         let purge = composed.effects.as_ref().map(|_| Purge::start(cluster.clone(), application.id.clone(), shared));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let options = options(config);
-        let streams = patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
+        let streams =
+            patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
         Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
     }
 

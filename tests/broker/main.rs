@@ -2,6 +2,7 @@
 
 mod conformance;
 mod faults;
+mod registry;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
