@@ -1,1 +1,13 @@
-//! Composition: topology, contracts and targets to a running process.
+//! Composition: an application with its contracts and policies becomes units, and units a running process. The same composition
+//! serves the program, the library's users, the driver and the simulator; only the edges differ.
+
+mod adapt;
+mod avro;
+mod compose;
+mod process;
+mod purge;
+
+pub use adapt::{ContractRenderer, PolicyBook};
+pub use avro::RegistryCodec;
+pub use compose::{Composed, Edges, Schemas, compose, external_counts};
+pub use process::{Process, ProcessEnd, interrupted, kafka_config, registry};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use prometheus::Registry as MetricRegistry;
 
+use crate::agent::HttpFetcher;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
@@ -22,6 +23,9 @@ use super::avro::RegistryCodec;
 use super::compose::{Edges, Schemas, compose, external_counts};
 use super::purge::Purge;
 
+/// Longest time for an input that is given by locator.
+const FETCH_LIMIT: Duration = Duration::from_secs(10);
+
 /// How a process ended.
 #[derive(Debug)]
 pub enum ProcessEnd {
@@ -37,8 +41,6 @@ pub struct Process {
     state: StateManager,
     purge: Option<Purge>,
     stop_within: Duration,
-    /// Its metrics.
-    pub metrics: MetricRegistry,
 }
 
 /// The client's settings of this configuration.
@@ -82,6 +84,7 @@ impl Process {
     pub fn start(
         application: &Application,
         config: &ProcessConfig,
+        metrics: &MetricRegistry,
         runtime: &tokio::runtime::Handle,
         stop: &AtomicBool,
         waiting: &dyn Fn(&Error),
@@ -92,7 +95,7 @@ impl Process {
         let http = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
         let shared = Arc::new(effects::Shared::default());
         let edges = Edges {
-            fetcher: Some(Arc::new(crate::agent::HttpFetcher::new(http.clone()))),
+            fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
             avro: registry.as_ref().map(|r| Arc::new(RegistryCodec::new(r)) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
@@ -105,15 +108,14 @@ impl Process {
             let counts = external_counts(application, admin.as_ref())?;
             compose(application, config, &counts, &schemas, &edges)
         })?;
-        let metrics = MetricRegistry::new();
-        let recorded = Metrics::new(&metrics)?;
+        let recorded = Metrics::new(metrics)?;
         let state = StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
         let purge = composed.effects.as_ref().map(|_| Purge::start(cluster.clone(), application.id.clone(), shared));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let options = options(config);
         let streams = patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
-        Ok(Self { streams, state, purge, stop_within: config.stop_within.0, metrics })
+        Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
     }
 
     /// What the threads are about.

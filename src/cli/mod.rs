@@ -1,8 +1,12 @@
 //! The program: one file a command. stdout is the result, stderr everything else.
 
+mod demo;
+mod describe;
 mod explain;
+mod load;
 mod ops;
 mod output;
+mod run;
 mod timeline;
 
 pub use output::{Format, fail};
@@ -34,6 +38,14 @@ const EXIT_CODES: &str = "Exit codes: 0 ok · 1 negative verdict · 2 usage or c
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the whole story on a real Kafka on this machine: faults on purpose, the ledger beside the target's books.
+    Demo(demo::DemoArgs),
+    /// Be a member of the consumer groups of an application.
+    Run(run::RunArgs),
+    /// Print the graph of an application.
+    Describe(describe::DescribeArgs),
+    /// Look at operations and decide what nobody else can.
+    Ops(ops::OpsArgs),
     /// Explain an error code, or list all of them.
     Explain(explain::ExplainArgs),
 }
@@ -71,10 +83,19 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     output::init_logs(&cli.log, cli.log_json);
     let done = match cli.command {
+        Command::Demo(args) => demo::run(&args, cli.output),
+        Command::Run(args) => run::run(&args),
+        Command::Describe(args) => describe::run(&args, cli.output),
+        Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
         Command::Explain(args) => explain::run(&args, cli.output),
     };
     match done {
         Ok(code) => code,
         Err(e) => fail(&e, cli.output),
     }
+}
+
+/// The cluster that the connection names.
+fn on_cluster(connection: &Connection) -> crate::error::Result<crate::kafka::rdkafka::RdCluster> {
+    crate::kafka::rdkafka::RdCluster::new(crate::app::kafka_config(&connection.load()?))
 }

@@ -1,7 +1,13 @@
-//! The story of the demo: target and model server with books of their own, fault schedule, verdict.
+//! The story of the demo: real stack, target and model server with books of their own, faults, verdict.
 
 pub mod cases;
+pub mod feed;
+mod files;
+pub mod ground;
+pub mod members;
 pub mod rng;
+pub mod screen;
 pub mod stack;
+pub mod story;
 pub mod target;
 pub mod verdict;

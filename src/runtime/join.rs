@@ -18,7 +18,7 @@ use crate::time::{MonoTime, Now};
 
 use super::Step;
 use super::failpoint;
-use super::restore::Restore;
+use super::restore::{Restore, STANDSTILL};
 use super::running::{Part, Running};
 use super::tasks::tasks_of;
 use super::thread::StreamThread;
@@ -117,6 +117,9 @@ impl<C: Cluster> StreamThread<C> {
                 if now.mono.since(opening.said) > Duration::from_secs(10) {
                     tracing::info!(slot = %self.slot, left = %opening.restore.left(), "restoring");
                     opening.said = now.mono;
+                }
+                if applied == 0 {
+                    join.not_before = now.mono.plus(STANDSTILL);
                 }
                 join.stage = Stage::Restore(opening);
                 Ok(false)

@@ -10,7 +10,7 @@ use crate::time::{MonoTime, Now};
 
 use super::Step;
 use super::error_of;
-use super::restore::Restore;
+use super::restore::{Restore, STANDSTILL};
 use super::thread::StreamThread;
 
 /// Faults in a row, without one commit between them, after which the thread gives up.
@@ -159,6 +159,8 @@ impl<C: Cluster> StreamThread<C> {
                 self.metrics.restored.inc_by(applied as u64);
                 if ready {
                     self.rewound(&recovery.rewind, now)?;
+                } else if applied == 0 {
+                    recovery.not_before = now.mono.plus(STANDSTILL);
                 }
                 Ok(ready)
             }

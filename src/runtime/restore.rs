@@ -20,6 +20,8 @@ use super::failpoint;
 /// Records of one slice, and how long one poll waits.
 const SLICE: usize = 2_000;
 const WAIT: Duration = Duration::from_millis(5);
+/// Before the next slice, after one that brought nothing: an open transaction may stand before the target.
+pub(super) const STANDSTILL: Duration = Duration::from_millis(5);
 
 struct Goal {
     task: TaskId,

@@ -356,6 +356,10 @@ impl<C: Cluster> StreamThread<C> {
             task.before_commit(&mut self.tx, now)?;
             offsets.extend(task.offsets(&self.source));
         }
+        if offsets.is_empty() {
+            // Nothing would fence a former owner; and whose work it was is closed already.
+            return Err(KafkaFault::new(Class::Abort, "committing", &self.slot, "no task stands behind this transaction").into());
+        }
         let started = self.seed.clock.now();
         let written = self.tx.open().map_or(open.written, |o| o.written);
         self.tx.commit(&offsets, &mut self.source)?;

@@ -4,6 +4,7 @@
 pub mod checkers;
 pub mod conformance;
 pub mod faults;
+pub mod proxy;
 pub mod scenarios;
 pub mod shop;
 pub mod target;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Fault, codes};
 use crate::ids::{Partition, SlotName, TopicName, Tp};
-use crate::kafka::memory::{Call, LostAnswer, MemoryCluster};
+use crate::kafka::memory::{Call, HeldMarkers, LostAnswer, MemoryCluster};
 use crate::kafka::{Class, Cluster, Isolation, Reading};
 use crate::runtime::failpoint;
 use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, State, StreamThread, UnitRun};
@@ -148,50 +148,100 @@ fn an_abort_drops_the_overlay_and_rewinds() {
     c.expect(20);
 }
 
-/// E8. If this broke, a member that stood still while another took its partitions over would write its stale work as well.
+/// E8. If this broke, a member that stood still while another took its partitions over would write its stale work as well;
+/// whether its transaction had timed out meanwhile or not.
 #[test]
 fn a_stalled_member_is_fenced_when_it_wakes() {
-    let c = copying("stalled", true);
-    let (mut stalled, mut other) = (c.b.thread(&c.plan, 0), c.b.thread(&c.plan, 1));
-    c.b.run(&mut [&mut stalled, &mut other], |t| t[0].running().len() + t[1].running().len() == 1).expect("assigned");
-    c.run(&mut stalled, 20);
-    c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
-    // It has read the next records into an open transaction, and then stands still.
-    for _ in 0..3 {
+    for session_only in [false, true] {
+        let c = copying("stalled", true);
+        let (mut stalled, mut other) = (c.b.thread(&c.plan, 0), c.b.thread(&c.plan, 1));
+        c.b.run(&mut [&mut stalled, &mut other], |t| t[0].running().len() + t[1].running().len() == 1).expect("assigned");
+        c.run(&mut stalled, 20);
+        c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
+        // It reads the next records into an open transaction, and then stands still.
         stalled.turn(c.b.clock.now()).expect("turns");
+        assert_eq!(c.b.cluster.unfinished().len(), 1);
+        if session_only {
+            // It wakes before the other has read anything: only what it holds itself could do harm.
+            c.b.cluster.expire_session(&c.plan.group, &SlotName::new("stalled-000"));
+            c.b.run(&mut [&mut stalled], |_| c.b.cluster.unfinished().is_empty()).expect("takes back what it lost");
+            assert_eq!(c.b.count(&c.to), 20);
+        } else {
+            let mut two: [&mut StreamThread<MemoryCluster>; 1] = [&mut other];
+            c.b.run(&mut two, |t| t[0].running().len() == 1).expect("the other takes over");
+            c.b.run_until_count(&mut two, &c.to, 40).expect("runs");
+        }
+        c.b.run_until_count(&mut [&mut stalled, &mut other], &c.to, 40).expect("runs");
+        c.b.feed(&c.from, 0, &numbers(41, 20, &["k"]));
+        c.b.run_until_count(&mut [&mut stalled, &mut other], &c.to, 60).expect("both run");
+        c.b.stop(stalled);
+        c.b.stop(other);
+        c.expect(60);
     }
-    let mut two: [&mut StreamThread<MemoryCluster>; 1] = [&mut other];
-    c.b.run(&mut two, |t| t[0].running().len() == 1).expect("the other takes over after the session");
-    c.b.run_until_count(&mut two, &c.to, 40).expect("runs");
-    c.b.feed(&c.from, 0, &numbers(41, 20, &["k"]));
-    c.b.run_until_count(&mut [&mut stalled, &mut other], &c.to, 60).expect("both run");
-    c.b.stop(stalled);
-    c.b.stop(other);
-    c.expect(60);
 }
 
-/// If this broke, whoever takes over after a crash would wait for the transaction's timeout, or start from stale offsets.
+/// If this broke, whoever takes over after a crash would wait for the transaction's timeout: the mark would name who committed
+/// last, not who blocks.
 #[test]
 fn the_claim_names_the_dead_slot_and_it_is_fenced() {
     let c = copying("dead", true);
-    let (dead_slot, heir_slot) = (SlotName::new("dead-000"), 1);
-    let mut dead = c.b.thread(&c.plan, 0);
-    c.run(&mut dead, 20);
+    let (first, dead_slot) = (SlotName::new("dead-001"), SlotName::new("dead-000"));
+    let mut thread = c.b.thread(&c.plan, 1);
+    c.run(&mut thread, 20);
+    c.b.stop(thread);
+    c.b.cluster.expire_session(&c.plan.group, &first);
     c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
-    // As `kill -9` between offsets and commit: the transaction stays open, and nobody says goodbye.
-    failpoint::arm("commit.before", 1, Class::Config);
+    // As `kill -9` between offsets and its first commit after the claim: the transaction stays open, nobody says goodbye.
+    failpoint::arm("commit.before", 2, Class::Config);
     c.b.cluster.fail_next(Call::Abort, Some(&dead_slot), Class::Rebuild);
+    let mut dead = c.b.thread(&c.plan, 0);
     c.b.run(&mut [&mut dead], |_| false).expect_err("dies");
     assert_eq!(c.b.cluster.unfinished(), [dead_slot.clone()]);
     drop(dead);
     c.b.cluster.expire_session(&c.plan.group, &dead_slot);
     let died = c.b.clock.now().mono;
-    let mut heir = c.b.thread(&c.plan, heir_slot);
+    let mut heir = c.b.thread(&c.plan, 1);
     c.b.run_until_count(&mut [&mut heir], &c.to, 40).expect("the heir goes on");
     let waited = c.b.clock.now().mono.since(died);
     assert!(waited < c.b.options.transaction_timeout / 2, "by the cluster's own clock: {waited:?}");
     c.b.stop(heir);
     c.expect(40);
+}
+
+/// If this broke, a restore would end before a changelog whose marker comes late, and the sums would start from less.
+#[test]
+fn a_restore_waits_for_late_markers_of_the_changelog() {
+    let c = copying("late", true);
+    c.b.cluster.hold_markers(HeldMarkers::Topics([c.script.changelog(), c.to.clone()].into()));
+    let mut first = c.b.thread(&c.plan, 0);
+    c.b.run(&mut [&mut first], |_| c.script.notes().iter().any(|n| n == "committed")).expect("commits");
+    c.b.stop(first);
+    c.b.cluster.expire_session(&c.plan.group, &SlotName::new("late-000"));
+    c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
+    let mut heir = c.b.thread(&c.plan, 1);
+    for _ in 0..50 {
+        c.b.round(&mut [&mut heir]).expect("turns");
+    }
+    c.b.cluster.hold_markers(HeldMarkers::None);
+    c.run(&mut heir, 40);
+    c.b.stop(heir);
+    c.expect(40);
+}
+
+/// If this broke, a transaction that only a timer drove would carry no offset, and nothing would fence a former owner's.
+#[test]
+fn a_timers_transaction_goes_through_the_groups_check() {
+    let mut c = copying("timer", false);
+    c.script = Script { ticks: Some(Duration::from_millis(30)), ..c.script.clone() };
+    let plan = c.b.unit(vec![c.script.plan(0, &[(&c.from, Reading::Shared)])]);
+    let mut thread = c.b.thread(&plan, 0);
+    c.run(&mut thread, 25);
+    // Refused only where offsets are sent at all.
+    c.b.cluster.fail_next(Call::Offsets, None, Class::Abort);
+    let before = c.b.count(&c.to);
+    c.run(&mut thread, before + 3);
+    assert!(c.script.notes().iter().any(|n| n == "aborted"));
+    c.b.stop(thread);
 }
 
 /// If this broke, two processes in one slot would fence each other for ever instead of one of them leaving.

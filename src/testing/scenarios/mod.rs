@@ -227,8 +227,10 @@ pub fn partitions_move_in_order<C: Cluster>(b: &Bench<C>) {
     let mut one = b.thread(&plan, 0);
     feed(&n[..100]);
     b.run(&mut [&mut one], |t| t[0].running().len() == 4 && b.count(&to) >= 40).expect("runs");
-    let mut two = b.thread(&plan, 1);
+    // A transaction is open when the second slot comes: it must be ended before the partitions go.
     feed(&n[100..200]);
+    one.turn(b.clock.now()).expect("turns");
+    let mut two = b.thread(&plan, 1);
     b.run(&mut [&mut one, &mut two], |t| t[0].running().len() == 2 && t[1].running().len() == 2).expect("moves");
     feed(&n[200..]);
     b.run_until_count(&mut [&mut one, &mut two], &to, 1200).expect("runs");

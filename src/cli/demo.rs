@@ -1,0 +1,97 @@
+//! `readback demo`: the whole story on a real broker on this machine, faults included.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::demo::ground::KafkaGround;
+use crate::demo::stack::{Stack, StackOptions};
+use crate::demo::story::{self, DemoOptions};
+use crate::error::{Error, Fault, Result, codes};
+
+use super::Format;
+
+/// Run the whole story on a real Kafka: faults on purpose, and the ledger beside the target's own books.
+#[derive(Debug, Args)]
+#[command(after_help = "Starts a broker and a registry by Docker, or by a JDK with Maven, and stops them at the end. With --brokers and \
+--registry it runs on a cluster that exists (and breaks no broker there). Exit code 1: ledger and books disagree.")]
+pub struct DemoArgs {
+    /// Repeats the same faults.
+    #[arg(long, default_value_t = 11)]
+    seed: u64,
+    /// How many operations.
+    #[arg(long, default_value_t = 500)]
+    operations: usize,
+    /// Explains each stage as it happens.
+    #[arg(long)]
+    slow: bool,
+    /// Bootstrap servers of a cluster that exists.
+    #[arg(long, requires = "registry")]
+    brokers: Option<String>,
+    /// Registry of a cluster that exists.
+    #[arg(long, requires = "brokers")]
+    registry: Option<String>,
+    /// Before the names of application and topics; for a cluster that others use too.
+    #[arg(long, default_value = "")]
+    prefix: String,
+}
+
+/// Runs the demo.
+pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
+    let mut stack_options = StackOptions::from_env()?;
+    if let (Some(brokers), Some(registry)) = (&args.brokers, &args.registry) {
+        stack_options.existing = Some((brokers.clone(), registry.clone()));
+    }
+    let work = Work::new()?;
+    eprintln!("· starting a broker and a registry (the first time fetches them)");
+    let stack = Stack::up(&stack_options)?;
+    let ground = KafkaGround::new(stack, stack_options.existing.is_none())?;
+    let mut options = DemoOptions::new(args.seed, args.operations);
+    options.slow = args.slow;
+    options.prefix.clone_from(&args.prefix);
+    options.patience = Duration::from_secs(150) * if args.slow { 2 } else { 1 };
+    let report = story::run(&ground, &options, &work.0)?;
+    drop(ground);
+    match format {
+        Format::Table => {
+            print!("{}", report.table());
+            println!(" next\n   readback check topology/orders\n   readback test topology/orders\n   readback describe topology/orders");
+        }
+        Format::Json => {
+            let text = serde_json::to_string(&report).map_err(|e| Error::new(codes::BUG, Fault::Bug, "printing the report").because(e))?;
+            println!("{text}");
+        }
+    }
+    if report.holds {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kept = work.keep();
+    Err(Error::new(codes::BOOKS_DISAGREE, Fault::Verdict, "comparing the ledger with the target's books")
+        .next(format!("the members' logs are kept in {}", kept.display())))
+}
+
+/// A directory for state and logs, removed at the end unless the verdict is bad.
+struct Work(PathBuf);
+
+impl Work {
+    fn new() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("readback-demo-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir_all(&dir).map_err(|e| {
+            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("creating {}", dir.display())).because(e)
+        })?;
+        Ok(Self(dir))
+    }
+    fn keep(self) -> PathBuf {
+        let dir = self.0.clone();
+        std::mem::forget(self);
+        dir
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

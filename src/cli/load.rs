@@ -1,0 +1,22 @@
+//! Reading an application for a command.
+
+use std::path::Path;
+
+use crate::declare::Declared;
+use crate::dsl::Application;
+use crate::error::{Error, Fault, Result, codes};
+
+/// What stands in a topology's files; every error of all of them is printed at once.
+pub fn declared(given: &Path) -> Result<Declared> {
+    crate::declare::load(given).map_err(|d| {
+        eprint!("{d}");
+        Error::new(codes::BAD_VALUE, Fault::Configuration, format!("reading {}; nothing was started", given.display()))
+    })
+}
+
+/// The application of a topology; warnings go to stderr.
+pub fn application(given: &Path) -> Result<Application> {
+    let declared = declared(given)?;
+    eprint!("{}", declared.warnings);
+    Ok(declared.application)
+}

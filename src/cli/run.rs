@@ -1,0 +1,85 @@
+//! `readback run T`: be a member of the application's consumer groups.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::admin::{AdminServer, Health};
+use crate::app::{self, Process, ProcessEnd};
+use crate::error::{Error, Fault, Result, codes};
+use crate::runtime::State;
+
+use super::{Connection, load};
+
+/// Be a member of the consumer groups of an application, until SIGTERM.
+#[derive(Debug, Args)]
+#[command(after_help = "SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
+A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5.")]
+pub struct RunArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// The topology: its directory or its `topology.yaml`.
+    topology: PathBuf,
+    /// This process's ordinal: slot = ordinal × threads + thread.
+    #[arg(long)]
+    ordinal: Option<u32>,
+    /// The state directory; one process each.
+    #[arg(long)]
+    state_dir: Option<PathBuf>,
+    /// Where metrics and health listen; port 0 takes a free one, `""` none.
+    #[arg(long)]
+    listen: Option<String>,
+}
+
+/// Runs a member.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let application = load::application(&args.topology)?;
+    let mut config = args.connection.load()?;
+    if let Some(n) = args.ordinal {
+        config.slots.ordinal = Some(n);
+    }
+    if let Some(dir) = &args.state_dir {
+        config.state.dir.clone_from(dir);
+    }
+    if let Some(listen) = &args.listen {
+        config.admin.listen.clone_from(listen);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the HTTP runtime").because(e))?;
+    let stop = app::interrupted(runtime.handle())?;
+    let health = Arc::new(Health::default());
+    health.waiting("process", "starting");
+    let metrics = prometheus::Registry::new();
+    let server = match config.admin.listen.as_str() {
+        "" => None,
+        listen => {
+            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone()))?;
+            tracing::info!(address = %server.address, "metrics and health");
+            Some(server)
+        }
+    };
+    let waiting = |e: &Error| {
+        health.waiting("process", e.to_string());
+        tracing::warn!(error = %e, "waiting");
+    };
+    let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
+    let ended = process.run(&stop, &|state| {
+        tracing::info!(?state, "state");
+        match state {
+            State::Running => health.ready("process"),
+            other => health.waiting("process", format!("{other:?}").to_lowercase()),
+        }
+    });
+    drop(server);
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    match ended {
+        ProcessEnd::Stopped => Ok(ExitCode::SUCCESS),
+        ProcessEnd::Failed(e) => Err(e),
+    }
+}

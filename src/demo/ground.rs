@@ -1,0 +1,59 @@
+//! The real ground of the demo: a broker and a registry of the local stack, or a cluster that exists.
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::kafka::rdkafka::{RdCluster, RdConfig};
+use crate::registry::{Registry, RegistryAuth};
+
+use super::stack::Stack;
+use super::story::Ground;
+
+/// A stack with clients of its own.
+pub struct KafkaGround {
+    stack: Stack,
+    ours: bool,
+    cluster: RdCluster,
+    registry: Registry,
+}
+
+impl KafkaGround {
+    /// `ours` = the broker may be broken.
+    pub fn new(stack: Stack, ours: bool) -> Result<Self> {
+        let cluster = RdCluster::new(RdConfig::new(stack.brokers()))?;
+        let registry = Registry::new(stack.registry(), RegistryAuth::None)?;
+        Ok(Self { stack, ours, cluster, registry })
+    }
+}
+
+impl Ground for KafkaGround {
+    type C = RdCluster;
+
+    fn cluster(&self) -> &RdCluster {
+        &self.cluster
+    }
+    fn brokers(&self) -> String {
+        self.stack.brokers().to_owned()
+    }
+    fn registry(&self) -> String {
+        self.stack.registry().to_owned()
+    }
+    fn name(&self) -> String {
+        match self.ours {
+            true => "Apache Kafka 4.4.0 (KRaft, one broker)".to_owned(),
+            false => "an existing Kafka cluster".to_owned(),
+        }
+    }
+    fn register(&self, subject: &str, avsc: &str) -> Result<u32> {
+        self.registry.register(subject, avsc)
+    }
+    fn restart_broker(&self) -> Result<bool> {
+        if !self.ours {
+            return Ok(false);
+        }
+        self.stack.kill_broker()?;
+        std::thread::sleep(Duration::from_secs(1));
+        self.stack.start_broker()?;
+        Ok(true)
+    }
+}
