@@ -20,7 +20,7 @@ use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
 use super::avro::RegistryCodec;
-use super::compose::{Edges, Schemas, compose, external_counts};
+use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
 use super::purge::Purge;
 
 /// Longest time for an input that is given by locator.
@@ -100,6 +100,7 @@ impl Process {
             avro: registry.as_ref().map(|r| Arc::new(RegistryCodec::new(r)) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
+            weakened: Weakened::default(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {

@@ -6,6 +6,7 @@ pub mod conformance;
 pub mod faults;
 pub mod scenarios;
 pub mod shop;
+pub mod simulator;
 pub mod target;
 
 #[cfg(test)]
