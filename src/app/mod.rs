@@ -7,5 +7,5 @@ mod process;
 mod purge;
 
 pub use adapt::{ContractRenderer, PolicyBook};
-pub use compose::{Composed, Edges, Schemas, compose, external_counts};
+pub use compose::{Composed, Edges, Schemas, Weakened, compose, external_counts};
 pub use process::{Process, ProcessEnd, interrupted, kafka_config, registry};

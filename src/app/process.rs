@@ -19,7 +19,7 @@ use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, U
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::compose::{Edges, Schemas, compose, external_counts};
+use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
 use super::purge::Purge;
 
 /// Longest time for an input that is given by locator.
@@ -99,6 +99,7 @@ impl Process {
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
+            weakened: Weakened::default(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {

@@ -7,6 +7,7 @@ pub mod faults;
 pub mod proxy;
 pub mod scenarios;
 pub mod shop;
+pub mod simulator;
 pub mod target;
 
 #[cfg(test)]
