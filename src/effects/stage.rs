@@ -80,7 +80,13 @@ impl EffectTask {
     }
 
     /// `None` = the record is to be deleted; else when it is due again.
-    fn steps(&mut self, op: &Op, r: &mut LedgerRecord, rules: &Rules, cx: &mut TxCx<'_>) -> Result<Option<Option<WallTime>>, TaskError> {
+    fn steps(
+        &mut self,
+        op: &Op,
+        r: &mut LedgerRecord,
+        rules: &Rules,
+        cx: &mut TxCx<'_>,
+    ) -> Result<Option<Option<WallTime>>, TaskError> {
         let spec = self.spec(r);
         let now = cx.now().wall;
         let mut denied = None;
@@ -153,10 +159,11 @@ impl EffectTask {
         let Some(body) = ledger::body(cx, op)? else {
             return Err(Error::new(codes::LEDGER_UNREADABLE, Fault::Data, format!("reading the request of {}", r.key())).into());
         };
+        self.config.shared.measure(|m| warrants.iter().for_each(|w| m.warranted(w.kind)));
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        crate::effects::fail_point("effects.journalled");
+        crate::runtime::failpoint!("effects.journalled");
         self.pending.push(Pending::Call(Box::new(PendingCall {
             key: r.key(),
             deadline: r.deadline,
@@ -178,7 +185,14 @@ impl EffectTask {
     }
 
     /// Records that a readback starts; it is handed over after the commit.
-    fn read(&mut self, op: &Op, r: &mut LedgerRecord, spec: &Arc<CallSpec>, rules: &Rules, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn read(
+        &mut self,
+        op: &Op,
+        r: &mut LedgerRecord,
+        spec: &Arc<CallSpec>,
+        rules: &Rules,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
         let now = cx.now();
         let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
         let parameters = parameters(op, cx)?;
@@ -225,12 +239,22 @@ impl EffectTask {
         let was_ended = before.is_some_and(|b| b.phase == Phase::Ended);
         if r.phase == Phase::Ended && !was_ended {
             results::tell(cx, &self.config, r, ReturnKind::Closed, None, now)?;
+            self.config.shared.measure(|m| m.ended(r.shown()));
         }
+        let known = before.map_or(0, |b| b.flags.len());
+        self.config.shared.measure(|m| r.flags.iter().skip(known).for_each(|f| m.flagged(*f)));
         self.place(op, r, rules, due, cx)
     }
 
     /// Keeps lanes and due times; an ended operation leaves its lane when no old copy can arrive any more.
-    fn place(&mut self, op: &Op, r: &LedgerRecord, rules: &Rules, due: Option<WallTime>, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn place(
+        &mut self,
+        op: &Op,
+        r: &LedgerRecord,
+        rules: &Rules,
+        due: Option<WallTime>,
+        cx: &mut TxCx<'_>,
+    ) -> Result<(), TaskError> {
         use crate::contract::LaneRule;
         let now = cx.now().wall;
         let lane = ledger::lane(r);
@@ -246,12 +270,14 @@ impl EffectTask {
                     self.ready.extend(self.index.remove(op));
                 } else {
                     self.index.put(op, lane, r.sequence, false, opens);
+                    self.index.stands(op, r.shown());
                 }
                 Ok(())
             }
             _ => {
                 let passable = r.lane_released || (r.phase == Phase::Parked && rules.lane == LaneRule::Skip);
                 let next = self.index.put(op, lane, r.sequence, passable, due);
+                self.index.stands(op, r.shown());
                 self.ready.extend(next);
                 Ok(())
             }

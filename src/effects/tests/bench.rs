@@ -72,7 +72,12 @@ pub fn intent(op: &str) -> Intent {
         call: "create".into(),
         ordering_key: op.into(),
         wire_key: WireKey::from(format!("key-{op}")),
-        request: RenderedRequest { method: "POST".into(), path: "/orders".into(), body: Some(b"{}".to_vec()), ..Default::default() },
+        request: RenderedRequest {
+            method: "POST".into(),
+            path: "/orders".into(),
+            body: Some(b"{}".to_vec()),
+            ..Default::default()
+        },
         parameters: "{\"sku\":\"A\"}".into(),
         deadline: WallTime(START + 900_000),
         created_at: WallTime(START),
@@ -123,7 +128,12 @@ impl Judge for Plain {
         };
         let after = a.headers.iter().find(|(n, _)| n == "retry-after").map(|(_, v)| v.parse().unwrap());
         let text = String::from_utf8(a.body.to_vec()).unwrap();
-        Classified { class, reference: Some(text), retry_at: after.map(|s| at.plus(sec(s))), cost: Cost { tool_calls: 1, ..Cost::default() } }
+        Classified {
+            class,
+            reference: Some(text),
+            retry_at: after.map(|s| at.plus(sec(s))),
+            cost: Cost { tool_calls: 1, ..Cost::default() },
+        }
     }
     fn readback(&self, _: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error> {
         let query = format!("ref={key}&page={}", page.unwrap_or("1"));

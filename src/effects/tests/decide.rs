@@ -3,8 +3,8 @@
 use super::bench::{command, intent, now, rules, sec};
 use crate::contract::{Completion, Confirm, Retention};
 use crate::effects::{
-    Action, AttemptState, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rules, Seen, Stamp, Verdict, WarrantKind, apply, decide,
-    fold, journal,
+    Action, AttemptState, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rules, Seen, Stamp, Verdict, WarrantKind, apply,
+    decide, fold, journal,
 };
 use crate::error::codes;
 use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Resolution, Status};
@@ -160,7 +160,12 @@ fn an_end_never_changes() {
     let before = r.clone();
     fold(&mut r, out(1, AnswerClass::MaybeSent), &rules(), t(3));
     assert_eq!(r, before);
-    let reply = fold(&mut r, Event::Command { command: Box::new(command(CommandKind::Cancel, "op-1", "c")), burned: vec![] }, &rules(), t(4));
+    let reply = fold(
+        &mut r,
+        Event::Command { command: Box::new(command(CommandKind::Cancel, "op-1", "c")), burned: vec![] },
+        &rules(),
+        t(4),
+    );
     assert_eq!(reply.expect("answered with the end").code, Some(codes::COMMAND_REFUSED));
     assert_eq!(r.end, Some(Status::Refused));
     assert!(matches!(decide(&r, &facts(), &rules(), t(5)), Action::Wait(Some(_))));

@@ -248,7 +248,11 @@ fn not_applied_before_settle_needs_a_second_person() {
     b.hear("op-1", 1, &token, AnswerClass::Applied);
     b.commit();
     let r = b.ledger("op-1").unwrap();
-    assert_eq!((r.end, r.flags), (Some(Status::ResolvedNotApplied), vec![Flag::Contradiction]), "an end stays, and late proof is not silent");
+    assert_eq!(
+        (r.end, r.flags),
+        (Some(Status::ResolvedNotApplied), vec![Flag::Contradiction]),
+        "an end stays, and late proof is not silent"
+    );
 }
 
 /// If this broke, a person could not order one more send, or it would leave without a record of who did.

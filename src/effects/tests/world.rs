@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::bench::{command, intent, now as start};
+use crate::contract::Retention;
 use crate::effects::fold::burn;
 use crate::effects::{
-    Action, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rule, Rules, Stamp, Verdict, WarrantKind, apply, decide, fold, journal,
+    Action, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rule, Rules, Stamp, Verdict, WarrantKind, apply, decide, fold,
+    journal,
 };
-use crate::contract::Retention;
 use crate::intents::{AnswerClass, CommandKind, Resolution, Status};
 use crate::time::WallTime;
 
