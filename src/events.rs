@@ -51,8 +51,19 @@ metrics! {
     BEHIND = Gauge "readback_input_behind_offsets" ["unit", "topic", "partition"] "Offsets between reading and the end of the last fetch.";
 }
 
+metrics! {
+    /// What the effect stage records.
+    EFFECTS:
+    EFFECTS_ATTEMPTS = Counter "readback_effects_attempts_total" ["target", "answer"] "Calls that came out, by how the answer read.";
+    EFFECTS_READBACKS = Counter "readback_effects_readbacks_total" ["target", "found"] "Readbacks, by what they showed.";
+    EFFECTS_WARRANTS = Counter "readback_effects_warrants_total" ["kind"] "Warrants under which earlier attempts allowed a re-send.";
+    EFFECTS_ENDS = Counter "readback_effects_ends_total" ["status"] "Operations that ended.";
+    EFFECTS_FLAGS = Counter "readback_effects_flags_total" ["flag"] "Suspected duplicates, contradictions, cancels that came too late.";
+    EFFECTS_OPERATIONS = Gauge "readback_effects_operations" ["partition", "status"] "Open operations by where they stand.";
+}
+
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME];
+pub const ALL: &[&[Metric]] = &[RUNTIME, EFFECTS];
 
 #[cfg(test)]
 mod tests {

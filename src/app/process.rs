@@ -92,7 +92,7 @@ impl Process {
         let registry = registry(config)?;
         let clock: crate::time::SharedClock = Arc::new(SystemClock);
         let http = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
-        let shared = Arc::new(effects::Shared::default());
+        let shared = Arc::new(effects::Shared::measured(effects::Metrics::new(metrics)?));
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,

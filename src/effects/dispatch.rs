@@ -213,6 +213,7 @@ impl Desk {
     fn called(&self, p: PendingCall, f: Finished) {
         let (outcome, text) = read_call(&p, &f);
         self.report(&p.spec, &p.spec.target, &f, &outcome);
+        self.shared.measure(|m| m.answered(&p.spec.target, outcome.class));
         let PendingCall { key, deadline, permit, .. } = p;
         drop(permit);
         self.inbox.push(Finish::Call { key, deadline, outcome, text, at: f.ended });

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use crate::ids::{OrderingKey, Tenant};
+use crate::intents::Status;
 use crate::time::WallTime;
 
 use super::ledger::Op;
@@ -14,6 +15,7 @@ struct Place {
     lane: Lane,
     sequence: i64,
     due: Option<WallTime>,
+    status: Option<Status>,
 }
 
 /// Who waits at one gate, by tenant.
@@ -32,6 +34,7 @@ pub struct Index {
     due: BTreeSet<(WallTime, Op)>,
     starved: BTreeMap<String, Line>,
     starving: HashSet<Op>,
+    standing: BTreeMap<Status, i64>,
 }
 
 impl Index {
@@ -58,6 +61,9 @@ impl Index {
         if let Some(due) = place.due {
             self.due.remove(&(due, op.to_owned()));
         }
+        if let Some(status) = place.status {
+            *self.standing.entry(status).or_default() -= 1;
+        }
         self.starving.remove(op);
         let lane = self.lanes.get_mut(&place.lane)?;
         lane.remove(&(place.sequence, op.to_owned()));
@@ -66,6 +72,20 @@ impl Index {
             return None;
         }
         self.after(&place.lane, i64::MIN, "")
+    }
+
+    /// Notes where an operation stands, to be counted.
+    pub fn stands(&mut self, op: &str, status: Status) {
+        let Some(place) = self.places.get_mut(op) else { return };
+        if let Some(old) = place.status.replace(status) {
+            *self.standing.entry(old).or_default() -= 1;
+        }
+        *self.standing.entry(status).or_default() += 1;
+    }
+
+    /// How many operations stand where; statuses that nobody has any more count as 0.
+    pub fn standing(&self) -> impl Iterator<Item = (Status, i64)> + '_ {
+        self.standing.iter().map(|(status, count)| (*status, *count))
     }
 
     /// Whether everything before this operation in its lane lets it pass. An unreadable intent stands in the lane of no
@@ -84,7 +104,8 @@ impl Index {
     }
 
     fn set_due(&mut self, op: &str, due: Option<WallTime>, lane: &Lane, sequence: i64) {
-        let place = self.places.entry(op.to_owned()).or_insert_with(|| Place { lane: lane.clone(), sequence, due: None });
+        let place =
+            self.places.entry(op.to_owned()).or_insert_with(|| Place { lane: lane.clone(), sequence, due: None, status: None });
         if place.due == due {
             return;
         }

@@ -12,6 +12,7 @@ mod fold;
 mod intake;
 mod lanes;
 mod ledger;
+mod metrics;
 mod readback;
 mod results;
 mod rules;
@@ -24,13 +25,19 @@ pub use config::{CallBook, CallSpec, Classified, EffectsConfig, Guard, Judge, Ju
 pub use contract::{Policies, call_book};
 pub use decide::{Action, Denial, End, Facts, Stamp, apply, cover_all, decide, journal};
 pub use fold::{Event, Outcome, Reply, Verdict, fold};
+pub use metrics::Metrics;
 pub use rules::{Assumptions, Rule, Rules};
 pub use shared::Shared;
 pub use status::{Answered, Attempt, AttemptState, LedgerBody, LedgerRecord, Phase, Read, Seen, Warrant, WarrantKind};
 pub use task::EffectTask;
 
-/// A named point at which a test may kill the process.
-fn fail_point(_name: &'static str) {}
+/// A named point, in places that have no error to give: a test may kill the process here.
+fn fail_point(_name: &'static str) {
+    #[cfg(feature = "failpoints")]
+    if let Err(fault) = crate::runtime::failpoint::hit(_name) {
+        tracing::warn!(%fault, "a fail point that can only kill was asked to fail");
+    }
+}
 
 #[cfg(test)]
 mod tests;

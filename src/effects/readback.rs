@@ -72,6 +72,7 @@ impl Reading {
 
     fn done(self, verdict: Verdict) {
         let at = self.began.unwrap_or_else(|| self.desk.clock.now().wall);
+        self.desk.shared.measure(|m| m.read(&self.read.spec.target, &verdict));
         let digest = (!self.pages.is_empty()).then(|| evidence::digest(&self.pages));
         let PendingRead { op, permit, .. } = self.read;
         drop(permit);

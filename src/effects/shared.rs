@@ -11,6 +11,8 @@ use crate::intents::Control;
 use crate::offset::NextOffset;
 use crate::time::MonoTime;
 
+use super::metrics::Metrics;
+
 const NEW: u8 = 0;
 const HANDED: u8 = 1;
 const BURNED: u8 = 2;
@@ -81,11 +83,23 @@ pub struct Shared {
     gates: Mutex<HashMap<String, Gate>>,
     hearsay: Mutex<VecDeque<(Partition, Control)>>,
     purgeable: Mutex<BTreeMap<Partition, NextOffset>>,
+    metrics: Option<Metrics>,
 }
 
 impl Shared {
     fn lock<'a, T>(&self, m: &'a Mutex<T>) -> MutexGuard<'a, T> {
         m.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One whose tasks record these metrics.
+    pub fn measured(metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..Self::default() }
+    }
+    /// Records, where somebody measures.
+    pub(super) fn measure(&self, what: impl FnOnce(&Metrics)) {
+        if let Some(metrics) = &self.metrics {
+            what(metrics);
+        }
     }
 
     // ---- burn registry ----

@@ -159,10 +159,11 @@ impl EffectTask {
         let Some(body) = ledger::body(cx, op)? else {
             return Err(Error::new(codes::LEDGER_UNREADABLE, Fault::Data, format!("reading the request of {}", r.key())).into());
         };
+        self.config.shared.measure(|m| warrants.iter().for_each(|w| m.warranted(w.kind)));
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        crate::effects::fail_point("effects.journalled");
+        crate::runtime::failpoint!("effects.journalled");
         self.pending.push(Pending::Call(Box::new(PendingCall {
             key: r.key(),
             deadline: r.deadline,
@@ -238,7 +239,10 @@ impl EffectTask {
         let was_ended = before.is_some_and(|b| b.phase == Phase::Ended);
         if r.phase == Phase::Ended && !was_ended {
             results::tell(cx, &self.config, r, ReturnKind::Closed, None, now)?;
+            self.config.shared.measure(|m| m.ended(r.shown()));
         }
+        let known = before.map_or(0, |b| b.flags.len());
+        self.config.shared.measure(|m| r.flags.iter().skip(known).for_each(|f| m.flagged(*f)));
         self.place(op, r, rules, due, cx)
     }
 
@@ -266,12 +270,14 @@ impl EffectTask {
                     self.ready.extend(self.index.remove(op));
                 } else {
                     self.index.put(op, lane, r.sequence, false, opens);
+                    self.index.stands(op, r.shown());
                 }
                 Ok(())
             }
             _ => {
                 let passable = r.lane_released || (r.phase == Phase::Parked && rules.lane == LaneRule::Skip);
                 let next = self.index.put(op, lane, r.sequence, passable, due);
+                self.index.stands(op, r.shown());
                 self.ready.extend(next);
                 Ok(())
             }

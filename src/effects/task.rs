@@ -96,8 +96,7 @@ impl EffectTask {
     }
 
     fn come_home(&mut self, finish: Finish, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        crate::effects::fail_point("effects.before_fold");
-        self.folding.push(finish.clone());
+        crate::runtime::failpoint!("effects.before-fold");
         match finish {
             Finish::Call { key, outcome, text, .. } => {
                 let op = ledger::op(&key);
@@ -111,7 +110,7 @@ impl EffectTask {
                 self.advance(&op, vec![Event::Read { at, verdict, digest }], cx)?;
             }
         }
-        crate::effects::fail_point("effects.after_fold");
+        crate::runtime::failpoint!("effects.after-fold");
         Ok(())
     }
 
@@ -137,10 +136,11 @@ impl EffectTask {
     }
 
     fn say(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        for (partition, said) in self.config.shared.heard() {
+        let heard = self.config.shared.heard();
+        self.saying.extend(heard.iter().cloned());
+        for (partition, said) in heard {
             self.dirty = true;
             let (topic, op) = (self.config.control(), said.operation_id.clone());
-            self.saying.push((partition, said.clone()));
             results::internal_record(cx, &topic, partition, &op, &op.as_str().into(), &said)?;
         }
         Ok(())
@@ -217,6 +217,7 @@ impl EffectTask {
             self.orphans.push(op.clone());
         }
         self.index.put(&op, ledger::lane(r), r.sequence, passable, Some(now));
+        self.index.stands(&op, r.shown());
     }
 }
 
@@ -261,6 +262,8 @@ impl Task for EffectTask {
         }
         let home = self.desk.inbox.drain();
         let count = home.len();
+        // Kept before anything can go wrong: what is not folded to the end comes again.
+        self.folding.extend(home.iter().cloned());
         for finish in home {
             self.come_home(finish, cx)?;
         }
@@ -297,6 +300,11 @@ impl Task for EffectTask {
                 self.config.shared.leave(&outcome.token);
             }
         }
+        self.config.shared.measure(|m| {
+            for (status, count) in self.index.standing() {
+                m.standing(self.partition, status, count);
+            }
+        });
         if let Some(to) = self.read_to {
             self.config.shared.purge_to(self.partition, to);
         }
@@ -333,6 +341,11 @@ impl Task for EffectTask {
 
     fn close(&mut self, _how: Close) {
         self.stopping = true;
+        self.config.shared.measure(|m| {
+            for (status, _) in self.index.standing() {
+                m.standing(self.partition, status, 0);
+            }
+        });
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {
             self.config.shared.hear(partition, said);
