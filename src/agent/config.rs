@@ -39,6 +39,9 @@ pub struct OperationsConfig {
     pub clock_error: Duration,
     /// Fetches inputs given by locator; `None` leaves such operations to their deadline.
     pub fetcher: Option<Arc<dyn InputFetcher>>,
+    /// The rule that a test has switched off.
+    #[cfg(feature = "test-util")]
+    pub weakened: Option<crate::outbox::Rule>,
 }
 
 /// Where a task writes.
@@ -61,7 +64,12 @@ pub fn intake_topic(application: &ApplicationId) -> TopicName {
 /// The sub-topology that keeps the operations, as number `id` of its unit. Errors name what is wrong in a pipeline.
 pub fn subtopology(config: OperationsConfig, id: u32) -> Result<SubtopologyPlan> {
     let app = config.application;
-    let settings = Settings::new(config.partitions, config.clock_error);
+    #[allow(unused_mut)]
+    let mut settings = Settings::new(config.partitions, config.clock_error);
+    #[cfg(feature = "test-util")]
+    {
+        settings.weakened = config.weakened;
+    }
     let desk = Arc::new(Desk::new(settings, config.pipelines, config.renderer, config.policy)?);
     let sinks = Arc::new(Sinks {
         outbox: names::outbox(&app),

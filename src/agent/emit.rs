@@ -29,7 +29,8 @@ impl Sinks {
 
     /// Writes a result, where its step has a results topic. One that names no step goes to each results topic.
     pub fn result(&self, result: &ResultRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        let source = format!("/readback/{}", self.application);
+        let step = result.step.as_ref().map_or("", |s| s.as_str());
+        let source = format!("/{}/{step}", self.application);
         let mut written: Vec<&TopicName> = Vec::new();
         for (step, sink) in &self.results {
             if result.step.as_ref().is_some_and(|s| s != step) || written.contains(&&sink.topic) {

@@ -51,6 +51,11 @@ impl InputFetcher for HttpFetcher {
 }
 
 impl HttpFetcher {
+    /// Fetches over `http` from public addresses, ten seconds at most.
+    pub fn new(http: Arc<dyn HttpPort>) -> Self {
+        Self { http, private: false, timeout: Duration::from_secs(10) }
+    }
+
     fn address(&self, locator: &str) -> Option<(Destination, RenderedRequest)> {
         let uri: http::Uri = locator.parse().ok()?;
         let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);

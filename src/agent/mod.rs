@@ -6,12 +6,14 @@ mod desk;
 mod emit;
 mod fetch;
 mod fetches;
+mod flow;
 mod gate;
 mod proposal;
 mod purse;
 mod shelf;
 mod step;
 mod task;
+mod waiting;
 
 pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};
 pub use desk::{Bench, Desk};
@@ -19,3 +21,6 @@ pub use fetch::{FetchDone, FetchEnd, HttpFetcher, InputFetcher};
 pub use proposal::{ProposalSchema, canonical};
 pub use purse::{Bucket, Purse};
 pub use step::{Advanced, Event, Fetched, Signal, advance};
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,5 @@
-//! A model's answer becomes a proposal: size first, then JSON, then the declared schema, then one canonical text, then a hash.
+//! What a model proposes, as its contract found it in the answer: size first, then JSON, then the declared schema, then one
+//! canonical text, then a hash.
 //! It is data, never a command.
 
 use jsonschema::{PatternOptions, Validator};
@@ -29,31 +30,20 @@ impl ProposalSchema {
         Ok(Self { validator, digest: sha256(canonical(&schema).as_bytes()) })
     }
 
-    /// The canonical proposal in an answer's body; the error names the part of the schema that it broke, never its content.
+    /// The canonical form of a proposal; the error names the part of the schema that it broke, never its content.
     pub fn read(&self, body: Option<&str>, max: usize) -> std::result::Result<String, Why> {
         let failed = |words: String| Why::new(codes::PLAN_FAILED, words);
-        let body = body.ok_or_else(|| failed("the model's answer has no body".into()))?;
-        if body.len() > max.saturating_mul(2).saturating_add(64 * 1024) {
-            return Err(failed(format!("the model's answer has {} bytes", body.len())));
+        let body = body.ok_or_else(|| failed("the model's answer holds no proposal".into()))?;
+        if body.len() > max {
+            return Err(failed(format!("the proposal has {} bytes, {max} are allowed", body.len())));
         }
-        let content = content(body);
-        if content.len() > max {
-            return Err(failed(format!("the proposal has {} bytes, {max} are allowed", content.len())));
-        }
-        let proposal: Value = serde_json::from_str(&content)
+        let proposal: Value = serde_json::from_str(body)
             .map_err(|e| failed(format!("the proposal is no JSON (line {}, column {})", e.line(), e.column())))?;
         if let Some(e) = self.validator.iter_errors(&proposal).next() {
             return Err(failed(format!("the proposal breaks its schema at {}", e.schema_path())));
         }
         Ok(canonical(&proposal))
     }
-}
-
-/// The text that a model wrote: the first choice of a chat completion, or the body itself.
-fn content(body: &str) -> String {
-    let chat: Option<Value> = serde_json::from_str(body).ok();
-    let text = chat.as_ref().and_then(|c| c.pointer("/choices/0/message/content")).and_then(Value::as_str);
-    text.map_or_else(|| body.to_owned(), str::to_owned)
 }
 
 /// JSON with sorted keys and no white space; numbers as their shortest exact text.
@@ -104,7 +94,6 @@ fn sha256(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn schema() -> ProposalSchema {
         let text = r#"{"type":"object","required":["sku"],"additionalProperties":false,
@@ -123,11 +112,10 @@ mod tests {
         assert!(schema().read(None, 100).is_err());
     }
 
-    /// If this broke, the answer of a chat-completions server would not be understood.
+    /// If this broke, the same proposal would have several hashes, and an approval would bind to one of them.
     #[test]
-    fn the_proposal_is_found_in_a_chat_completion() {
-        let body = json!({"choices": [{"message": {"content": "{\"total\": 700.5, \"sku\": \"A\"}"}}]}).to_string();
-        assert_eq!(schema().read(Some(&body), 100), Ok(r#"{"sku":"A","total":700.5}"#.to_owned()));
+    fn a_proposal_has_one_text() {
+        assert_eq!(schema().read(Some(r#"{"total": 700.5, "sku":"A"}"#), 100), Ok(r#"{"sku":"A","total":700.5}"#.to_owned()));
         assert_eq!(schema().read(Some(r#"{"total":1,"sku":"A"}"#), 100), Ok(r#"{"sku":"A","total":1}"#.to_owned()));
     }
 

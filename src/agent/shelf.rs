@@ -4,6 +4,7 @@
 //! `f/<record key>` inputs being fetched · `t/<tenant>` budgets.
 
 use crate::ids::{OperationId, StepName, Tenant};
+use crate::intents::headers;
 use crate::outbox::OperationRecord;
 use crate::serdes::internal::{Wire, decode, encode};
 use crate::state::{StoreId, Stored};
@@ -91,10 +92,11 @@ pub(super) fn save_purse(cx: &mut TxCx<'_>, tenant: &Tenant, purse: &Purse) -> R
     write(cx, &purse_key(tenant), purse)
 }
 
-/// Writes a value.
+/// Writes a value under its schema's name, by which views tell records apart.
 pub(super) fn write<T: Wire>(cx: &mut TxCx<'_>, key: &[u8], value: &T) -> Result<(), TaskError> {
-    let bytes = encode(value)?;
-    cx.put(STORE, key, Some(Stored::bytes(bytes)))
+    let mut stored = Stored::bytes(encode(value)?);
+    stored.headers.push(headers::SCHEMA, T::SCHEMA);
+    cx.put(STORE, key, Some(stored))
 }
 
 /// Deletes a value.

@@ -1,14 +1,13 @@
 //! One event on one operation: admit, plan, gate, authorize, hand over, answer. Pure: no clock, no store, no topic.
 
 use crate::error::codes;
-use crate::intents::{AckLevel, Approval, ApprovalUse, Command, CommandKind, Decision, Intake, Return, ReturnKind, Status};
-use crate::outbox::{Ask, Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Turn, Why, message};
+use crate::intents::{AckLevel, Approval, Command, CommandKind, Decision, Intake, Return, ReturnKind, Status};
+use crate::outbox::{Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Turn, Why, message};
 use crate::time::{WallTime, show_duration};
 
 use super::admit::{Verdict, admit};
-use super::desk::{Bench, Desk, Ready, Seen};
-use super::gate::{self, Standing};
-use super::proposal::plan_hash;
+use super::desk::{Bench, Desk, Seen};
+use super::gate;
 use super::purse::Purse;
 
 /// A command or an approval that came before its operation.
@@ -110,10 +109,11 @@ fn new(intake: &Intake, held: Vec<Signal>, desk: &Desk, purse: &mut Purse, now: 
     Advanced { record: Some(step.turn.record), out: step.turn.out }
 }
 
-struct Step<'a> {
-    turn: Turn<'a>,
-    desk: &'a Desk,
-    bench: Option<&'a Bench>,
+/// One event at work on one record.
+pub(super) struct Step<'a> {
+    pub(super) turn: Turn<'a>,
+    pub(super) desk: &'a Desk,
+    pub(super) bench: Option<&'a Bench>,
 }
 
 impl Step<'_> {
@@ -224,177 +224,6 @@ impl Step<'_> {
                 false
             }
         }
-    }
-
-    // ---- plan ----
-
-    fn plan(&mut self) {
-        let Some(bench) = self.bench else { return self.no_pipeline() };
-        match self.desk.plan_call(bench, &self.turn.record) {
-            Ok(Some(ready)) => self.turn.intend(ready.call, ready.rendered, None),
-            Ok(None) => self.planned(),
-            Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
-        }
-    }
-
-    fn no_pipeline(&mut self) {
-        let words = format!("the topology has no effect step {} any more", self.turn.record.step);
-        self.turn.end(Status::PlanFailed, Why::new(codes::UNKNOWN_REFERENCE, words));
-    }
-
-    fn plan_answer(&mut self, back: &Return) -> bool {
-        let waits = self.turn.record.stage == Stage::Planning
-            || (self.turn.record.stage == Stage::Waiting && !self.turn.settings.on(Rule::FirstPlanWins));
-        if !waits {
-            return true;
-        }
-        let Some((rules, schema)) = self.bench.and_then(|b| Some((b.pipeline.plan.as_ref()?, b.proposal.as_ref()?))) else {
-            self.no_pipeline();
-            return true;
-        };
-        match schema.read(back.body.as_deref(), rules.max) {
-            Ok(proposal) => {
-                self.turn.record.proposal = Some(proposal);
-                self.planned();
-            }
-            Err(why) => {
-                self.turn.end(Status::PlanFailed, why);
-                return self.turn.settings.on(Rule::PlanFailedUsesId);
-            }
-        }
-        true
-    }
-
-    /// Renders the effect, which makes the plan: proposal, bytes and hash.
-    fn planned(&mut self) {
-        let Some(bench) = self.bench else { return self.no_pipeline() };
-        if bench.pipeline.plan.is_none() && bench.pipeline.gate.is_none() {
-            return match self.effect() {
-                Ok((ready, seen)) => self.authorize(ready, &seen, None),
-                Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
-            };
-        }
-        self.gate();
-    }
-
-    fn effect(&self) -> Result<(Ready, Seen), String> {
-        let bench = self.bench.ok_or("the effect step is gone")?;
-        let seen = Seen::of(&self.turn.record);
-        Ok((self.desk.effect_call(bench, &self.turn.record, &seen)?, seen))
-    }
-
-    // ---- gate ----
-
-    /// Where a plan stands: rendered anew each time, so that a changed tool, contract or target makes another plan, for which
-    /// earlier approvals are void.
-    fn gate(&mut self) {
-        let Some(bench) = self.bench else { return self.no_pipeline() };
-        let failed = |words| Why::new(codes::PLAN_FAILED, words);
-        let (ready, seen) = match self.effect() {
-            Ok(made) => made,
-            Err(words) => return self.turn.end(Status::PlanFailed, failed(words)),
-        };
-        let model = bench.pipeline.plan.as_ref().zip(bench.proposal.as_ref());
-        let hash = plan_hash(&self.turn.record, &ready, model);
-        let before = self.turn.record.plan_hash.replace(hash.clone());
-        if before.as_ref() != Some(&hash) {
-            let why = before
-                .map(|_| Why::new(codes::DENIED, "rendered again: the call or its contract changed, earlier approvals are void"));
-            self.turn.record.stage = Stage::Planning;
-            self.turn.state(Status::Planned, AckLevel::Planned, why);
-        }
-        let required = match &bench.pipeline.gate {
-            Some(gate) => match (gate.required)(&seen.view(&self.turn.record)) {
-                Ok(required) => required,
-                Err(words) => return self.turn.end(Status::PlanFailed, failed(words)),
-            },
-            None => false,
-        };
-        match gate::standing(&self.turn, bench.pipeline.gate.as_ref()) {
-            Standing::Denied(by) => {
-                let why = Why::new(codes::DENIED, format!("denied by {}", crate::outbox::cut(&by)));
-                self.turn.end(Status::Denied, why);
-            }
-            Standing::Granted(approval) if required => self.approved(ready, &seen, Some(approval)),
-            _ if !required => self.approved(ready, &seen, None),
-            _ => self.wait(),
-        }
-    }
-
-    fn wait(&mut self) {
-        if self.turn.record.stage == Stage::Waiting {
-            return;
-        }
-        let expires = self.bench.and_then(|b| b.pipeline.gate.as_ref()).map(|g| g.expires).unwrap_or_default();
-        self.turn.record.stage = Stage::Waiting;
-        self.turn.record.waiting_until = Some(self.turn.now.plus(expires));
-        self.turn.state(Status::AwaitingApproval, AckLevel::Planned, None);
-    }
-
-    fn approved(&mut self, ready: Ready, seen: &Seen, approval: Option<ApprovalUse>) {
-        self.turn.state(Status::Approved, AckLevel::Approved, None);
-        self.authorize(ready, seen, approval);
-    }
-
-    fn approval(&mut self, approval: &Approval) {
-        let gate = self.bench.and_then(|b| b.pipeline.gate.as_ref());
-        match self.turn.record.stage {
-            Stage::Ended => {
-                let words = format!("it ended as {}", self.turn.record.status.word());
-                self.turn.answer(approval.approval_id.as_str(), Some(Why::new(codes::COMMAND_REFUSED, words)));
-            }
-            Stage::HandedOver => gate::after_hand_over(&mut self.turn, approval),
-            Stage::Fetching | Stage::Planning | Stage::Waiting => {
-                gate::take(&mut self.turn, gate, approval);
-                if self.turn.record.stage == Stage::Waiting {
-                    self.gate();
-                } else if let Standing::Denied(by) = gate::standing(&self.turn, gate) {
-                    let why = Why::new(codes::DENIED, format!("denied by {}", crate::outbox::cut(&by)));
-                    self.turn.end(Status::Denied, why);
-                }
-            }
-        }
-    }
-
-    fn command(&mut self, command: &Command) {
-        let here = command.operation_id == self.turn.record.request.operation_id
-            && !matches!(self.turn.record.stage, Stage::HandedOver | Stage::Ended);
-        match (&command.approval, command.kind) {
-            (Some(approval), CommandKind::ApproveLate) if here => {
-                if self.turn.answer_repeat(&command.command_id) {
-                    return;
-                }
-                match command.seen {
-                    Some(seen) if seen != self.turn.record.version => {
-                        let why = self.turn.stale(seen);
-                        self.turn.answer_command(&command.command_id, Some(why));
-                    }
-                    _ => {
-                        self.approval(approval);
-                        self.turn.answer_command(&command.command_id, None);
-                    }
-                }
-            }
-            _ => self.turn.command(command),
-        }
-    }
-
-    // ---- authorize ----
-
-    /// Deadline and policy as of now; then the intent, in the same transaction. The effect unit asks again before every send.
-    fn authorize(&mut self, ready: Ready, seen: &Seen, approval: Option<ApprovalUse>) {
-        let (record, now) = (&self.turn.record, self.turn.now);
-        if now >= record.request.deadline {
-            return self.turn.end(Status::Expired, Why::new(codes::EXPIRED, "the deadline passed before it was authorized"));
-        }
-        let policy = self.bench.and_then(|b| b.pipeline.effect.policy.as_deref());
-        if let Some(policy) = policy {
-            let ask = Ask { request: &record.request, plan: seen.plan(), parameters: &ready.parameters, now };
-            if let Err(words) = self.desk.policy.allows(policy, &ask) {
-                return self.turn.end(Status::Denied, Why::new(codes::DENIED, words));
-            }
-        }
-        self.turn.intend(ready.call, ready.rendered, approval);
     }
 
     // ---- returns and time ----

@@ -40,6 +40,19 @@ pub struct Edges {
     pub shared: Arc<effects::Shared>,
     /// Fetches inputs given by locator.
     pub fetcher: Option<Arc<dyn agent::InputFetcher>>,
+    /// Rules that don't hold: none, outside tests.
+    pub weakened: Weakened,
+}
+
+/// Rules that a test has switched off, to see that something then goes wrong; in the program all of them hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Weakened {
+    /// Of the effect stage.
+    #[cfg(feature = "test-util")]
+    pub effects: Option<effects::Rule>,
+    /// Of the operation record.
+    #[cfg(feature = "test-util")]
+    pub operations: Option<crate::outbox::Rule>,
 }
 
 /// An application as units.
@@ -151,6 +164,8 @@ fn operations(
         dead_letters: sinks.dead_letters.clone(),
         clock_error: config.effects.clock_error.0,
         fetcher: edges.fetcher.clone(),
+        #[cfg(feature = "test-util")]
+        weakened: edges.weakened.operations,
     })
 }
 
@@ -181,7 +196,7 @@ fn effects_unit(
         application: application.id.clone(),
         incarnation: edges.incarnation.clone(),
         partitions: layout.operations,
-        calls: call_book(&contracts, host),
+        calls: calls(&contracts, host, edges.weakened),
         guard: Arc::new(Policies(policies.by_step(steps))),
         results: sinks.results.clone(),
         dead_letters: dead,
@@ -200,6 +215,14 @@ fn effects_unit(
         topics,
         flat_gap: true,
     }
+}
+
+fn calls(contracts: &[Arc<crate::contract::Contract>], host: Assumptions, _weakened: Weakened) -> effects::CallBook {
+    #[allow(unused_mut)]
+    let mut book = call_book(contracts, host);
+    #[cfg(feature = "test-util")]
+    book.values_mut().filter_map(Arc::get_mut).for_each(|call| call.rules.weakened = _weakened.effects);
+    book
 }
 
 /// Each topic once: the first declaration counts.

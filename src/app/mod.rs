@@ -2,12 +2,10 @@
 //! serves the program, the library's users, the driver and the simulator; only the edges differ.
 
 mod adapt;
-mod avro;
 mod compose;
 mod process;
 mod purge;
 
 pub use adapt::{ContractRenderer, PolicyBook};
-pub use avro::RegistryCodec;
-pub use compose::{Composed, Edges, Schemas, compose, external_counts};
+pub use compose::{Composed, Edges, Schemas, Weakened, compose, external_counts};
 pub use process::{Process, ProcessEnd, interrupted, kafka_config, registry};

@@ -19,8 +19,7 @@ use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, U
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::avro::RegistryCodec;
-use super::compose::{Edges, Schemas, compose, external_counts};
+use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
 use super::purge::Purge;
 
 /// Longest time for an input that is given by locator.
@@ -97,9 +96,10 @@ impl Process {
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
-            avro: registry.as_ref().map(|r| Arc::new(RegistryCodec::new(r)) as _),
+            avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
+            weakened: Weakened::default(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {
@@ -109,12 +109,14 @@ impl Process {
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let recorded = Metrics::new(metrics)?;
-        let state = StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
+        let state =
+            StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
         let purge = composed.effects.as_ref().map(|_| Purge::start(cluster.clone(), application.id.clone(), shared));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let options = options(config);
-        let streams = patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
+        let streams =
+            patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
         Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
     }
 

@@ -15,8 +15,10 @@ use super::Format;
 
 /// Run the whole story on a real Kafka: faults on purpose, and the ledger beside the target's own books.
 #[derive(Debug, Args)]
-#[command(after_help = "Starts a broker and a registry by Docker, or by a JDK with Maven, and stops them at the end. With --brokers and \
---registry it runs on a cluster that exists (and breaks no broker there). Exit code 1: ledger and books disagree.")]
+#[command(
+    after_help = "Starts a broker and a registry by Docker, or by a JDK with Maven, and stops them at the end. With --brokers and \
+--registry it runs on a cluster that exists (and breaks no broker there). Exit code 1: ledger and books disagree."
+)]
 pub struct DemoArgs {
     /// Repeats the same faults.
     #[arg(long, default_value_t = 11)]
@@ -52,15 +54,25 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
     options.slow = args.slow;
     options.prefix.clone_from(&args.prefix);
     options.patience = Duration::from_secs(150) * if args.slow { 2 } else { 1 };
-    let report = story::run(&ground, &options, &work.0)?;
+    let told = story::run(&ground, &options, &work.0);
     drop(ground);
+    let report = match told {
+        Ok(report) => report,
+        Err(e) => {
+            eprintln!("· state and logs are kept in {}", work.keep().display());
+            return Err(e);
+        }
+    };
     match format {
         Format::Table => {
             print!("{}", report.table());
-            println!(" next\n   readback check topology/orders\n   readback test topology/orders\n   readback describe topology/orders");
+            println!(
+                " next\n   readback check topology/orders\n   readback test topology/orders\n   readback describe topology/orders"
+            );
         }
         Format::Json => {
-            let text = serde_json::to_string(&report).map_err(|e| Error::new(codes::BUG, Fault::Bug, "printing the report").because(e))?;
+            let text =
+                serde_json::to_string(&report).map_err(|e| Error::new(codes::BUG, Fault::Bug, "printing the report").because(e))?;
             println!("{text}");
         }
     }

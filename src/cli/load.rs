@@ -9,7 +9,7 @@ use crate::error::{Error, Fault, Result, codes};
 /// What stands in a topology's files; every error of all of them is printed at once.
 pub fn declared(given: &Path) -> Result<Declared> {
     crate::declare::load(given).map_err(|d| {
-        eprint!("{d}");
+        eprintln!("{d}");
         Error::new(codes::BAD_VALUE, Fault::Configuration, format!("reading {}; nothing was started", given.display()))
     })
 }
@@ -17,6 +17,8 @@ pub fn declared(given: &Path) -> Result<Declared> {
 /// The application of a topology; warnings go to stderr.
 pub fn application(given: &Path) -> Result<Application> {
     let declared = declared(given)?;
-    eprint!("{}", declared.warnings);
+    if !declared.warnings.is_empty() {
+        eprintln!("{}", declared.warnings);
+    }
     Ok(declared.application)
 }

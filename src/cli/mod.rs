@@ -54,13 +54,13 @@ enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Connection {
     /// Configuration file (`readback.yaml`).
-    #[arg(long, env = "READBACK_CONFIG")]
+    #[arg(long, env = "READBACK_CONFIG", global = true)]
     pub config: Option<PathBuf>,
     /// Bootstrap servers, `host:port,…`.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub brokers: Option<String>,
     /// Schema registry, `http://host:port`.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub registry: Option<String>,
 }
 

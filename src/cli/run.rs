@@ -15,8 +15,10 @@ use super::{Connection, load};
 
 /// Be a member of the consumer groups of an application, until SIGTERM.
 #[derive(Debug, Args)]
-#[command(after_help = "SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
-A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5.")]
+#[command(
+    after_help = "SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
+A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5."
+)]
 pub struct RunArgs {
     #[command(flatten)]
     connection: Connection,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::call::call;
 use super::model::{Contract, Credentials, Target};
 use super::shape;
-use crate::config::yaml::{Diagnostics, Fields, Node, nearest};
+use crate::config::yaml::{self, Diagnostics, Fields, Node, nearest};
 use crate::error::codes;
 use crate::ids::{CallName, ContractName};
 
@@ -45,8 +45,13 @@ pub(super) fn contract(root: &Node, d: &mut Diagnostics) -> Option<Contract> {
 /// The target, and whether intermediaries are ruled out.
 fn target(node: &Node, d: &mut Diagnostics) -> Option<(Target, bool)> {
     let f = shape::TARGET.read(node, d)?;
-    let base_url = f.text("base_url", d).map(|u| u.trim_end_matches('/').to_owned());
     let hosts: Option<Vec<String>> = f.get("hosts").map(|n| n.list().iter().filter_map(|h| h.text(d)).collect());
+    // Nothing is called offline, so the first allowed host stands in for an address that is told from outside.
+    let stand_in = yaml::is_offline() && f.get("base_url").is_some_and(Node::is_outside);
+    let base_url = match hosts.iter().flatten().next().filter(|_| stand_in) {
+        Some(host) => Some(format!("http://{host}")),
+        None => f.text("base_url", d).map(|u| u.trim_end_matches('/').to_owned()),
+    };
     let private = f.get("private").is_some_and(|n| n.boolean(d).unwrap_or(false));
     let none = f.get("intermediaries").and_then(|n| n.one_of(&[("none", true), ("possible", false)], d)).unwrap_or(false);
     let credentials = f.get("credentials").map(|n| n.list().iter().filter_map(|c| credential(c, d)).collect());

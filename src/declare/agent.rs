@@ -217,7 +217,7 @@ impl Steps<'_> {
         d: &mut Diagnostics,
     ) -> Option<(Arc<Contract>, CallName, Option<(String, Policy)>)> {
         let call = fields.get("contract").and_then(|n| self.files.call(n, d));
-        let policy = fields.get("policy").map(|n| self.files.text(n, d));
+        let policy = fields.get("policy").map(|n| self.files.policy(n, d));
         let (contract, call) = call?;
         if let Some(given) = given {
             let names: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();

@@ -8,6 +8,7 @@ use crate::config::yaml::{Diagnostics, Node, nearest};
 use crate::contract::{self, Call, Contract, Parameters};
 use crate::error::codes;
 use crate::ids::CallName;
+use crate::policy::PolicySet;
 
 /// Largest prompt, policy or schema.
 const MAX_BYTES: u64 = 256 * 1024;
@@ -67,6 +68,17 @@ impl Files {
             d.error(codes::DUPLICATE_NAME, &node.at, format!("a second contract is named `{}`", contract.name));
         }
         Some(Arc::new(contract))
+    }
+
+    /// A policy file, with its path as written.
+    pub(super) fn policy(&self, node: &Node, d: &mut Diagnostics) -> Option<(String, String)> {
+        let (path, text) = self.text(node, d)?;
+        if let Err(e) = PolicySet::parse(&path, &text) {
+            let why = e.source.map(|s| s.to_string()).unwrap_or_default();
+            d.error(e.code, &node.at, format!("{path} is no valid policy")).label(why);
+            return None;
+        }
+        Some((path, text))
     }
 
     /// The text of a file beside the topology, with its path as written.

@@ -207,10 +207,8 @@ impl<'b> Steps<'b> {
 
     /// What was begun and leads nowhere is an error or a warning; effects need somewhere to tell their results.
     pub(super) fn finish(&self, fields: &Fields<'_>, d: &mut Diagnostics) {
-        let mut effects = false;
         for (name, handle) in &self.names {
             let Some(place) = self.places.get(name) else { continue };
-            effects |= matches!(handle, Handle::Pending(_));
             if self.used.contains(name) {
                 continue;
             }
@@ -225,12 +223,14 @@ impl<'b> Steps<'b> {
                 _ => {}
             }
         }
-        if effects && fields.get("dead_letters").is_none() {
-            d.warning(
-                codes::WEAK_SETTING,
-                &fields.node.at,
-                "no `dead_letters`: the first record that can't be used stops the thread",
-            );
+        let weak = |d: &mut Diagnostics, what: &str| {
+            d.warning(codes::WEAK_SETTING, &fields.node.at, what).label("this file");
+        };
+        if !fields.has("dead_letters") {
+            weak(d, "no `dead_letters`: the first record that can't be used stops the thread");
+        }
+        if !fields.has("results") && self.builder.shared().has_pipelines() {
+            weak(d, "no `results`: nobody is told how operations end");
         }
     }
 }

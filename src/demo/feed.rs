@@ -32,7 +32,10 @@ pub fn unreachable(fault: KafkaFault) -> Error {
 fn publish<C: Cluster, T: Wire>(cluster: &C, outlet: &Outlet, key: &str, record: &T) -> Result<()> {
     let bytes = internal::encode(record)?;
     let value = outlet.schema_id.map_or_else(|| bytes.clone(), |id| internal::frame(id, &bytes));
-    let headers = Headers::new().with(headers::SCHEMA, T::SCHEMA);
+    let headers = match outlet.schema_id {
+        Some(_) => Headers::new(),
+        None => Headers::new().with(headers::SCHEMA, T::SCHEMA),
+    };
     let out = OutRecord {
         topic: &outlet.topic,
         partition: None,

@@ -139,6 +139,10 @@ impl BuildHandle {
         build.policies.extend(policy);
         build.pipelines.push(pipeline);
     }
+    /// Whether anything ends outside Kafka so far.
+    pub(crate) fn has_pipelines(&self) -> bool {
+        !self.0.borrow().pipelines.is_empty()
+    }
     /// Sets the results topic.
     pub(crate) fn results(&self, topic: TopicName) {
         self.0.borrow_mut().results = Some(topic);

@@ -143,3 +143,6 @@ pub trait HttpPort: Send + Sync {
     /// Starts `call`; `ready` is asked as the very last act before the first byte: `false` = burned, nothing leaves.
     fn start(&self, call: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done);
 }
+
+#[cfg(test)]
+mod tests;

@@ -228,7 +228,8 @@ fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Byt
     for (name, value, sensitive) in template.chain(secret) {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let mut value = HeaderValue::from_str(value).ok()?;
-        if FRAMING.contains(&name) {
+        // Obsolete text beyond ASCII is read differently by every target.
+        if FRAMING.contains(&name) || !value.as_bytes().is_ascii() {
             return None;
         }
         value.set_sensitive(sensitive);

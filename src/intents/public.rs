@@ -57,7 +57,7 @@ impl PublicSink {
         let headers = Headers::new()
             .with(names::OPERATION, result.operation_id.to_string())
             .with(names::CE_ID, result.ce_id())
-            .with(names::CE_TYPE, format!("readback.operation.{}", result.status.word()))
+            .with(names::CE_TYPE, format!("readback.result.{}", result.status.word()))
             .with(names::CE_SOURCE, source.to_owned())
             .with(names::CE_SPECVERSION, "1.0");
         self.record(result.topic_key(), &result.operation_id, result, headers)

@@ -143,6 +143,7 @@ pub enum Flag {
 
 /// One record of the results topic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename = "Result")]
 pub struct ResultRecord {
     /// What kind.
     pub kind: ResultKind,

@@ -106,8 +106,7 @@ impl<'a> Turn<'a> {
         r.code = why.as_ref().map(|w| w.code.to_string());
         r.detail = why.map(|w| w.words);
         r.changed_at = self.now;
-        let mut result = self.result(ResultKind::State, None);
-        result.flags.clear();
+        let result = self.result(ResultKind::State, None);
         self.out.push(Output::Result(Box::new(result)));
     }
 

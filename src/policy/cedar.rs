@@ -6,7 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use cedar_policy as cedar;
-use cedar_policy::{Authorizer, Context, Decision, Entities, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr};
+use cedar_policy::{
+    Authorizer, Context, Decision, Entities, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr,
+};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -90,8 +92,11 @@ impl PolicySet {
             Err(why) => return Verdict::Deny(vec![why]),
         };
         let response = Authorizer::new().is_authorized(&request, &self.policies, &Entities::empty());
-        let failed: Vec<String> =
-            response.diagnostics().errors().map(|cedar::AuthorizationError::PolicyEvaluationError(e)| self.named(e.policy_id())).collect();
+        let failed: Vec<String> = response
+            .diagnostics()
+            .errors()
+            .map(|cedar::AuthorizationError::PolicyEvaluationError(e)| self.named(e.policy_id()))
+            .collect();
         if !failed.is_empty() {
             return Verdict::Deny(failed.into_iter().map(|id| format!("{id} can't be evaluated on this request")).collect());
         }
@@ -220,7 +225,9 @@ mod tests {
     fn a_policy_that_fails_denies() {
         let set = PolicySet::parse("orders.cedar", ORDERS).expect("parses");
         let write = ["orders:write".to_owned()];
-        for plan in [json!({}), json!({ "quantity": "300" }), json!({ "quantity": 300.5 }), json!(null), json!({ "quantity": 1e300 })] {
+        for plan in
+            [json!({}), json!({ "quantity": "300" }), json!({ "quantity": 300.5 }), json!(null), json!({ "quantity": 1e300 })]
+        {
             assert!(matches!(set.allows(&ask(&plan, &write)), Verdict::Deny(_)), "{plan}");
         }
     }
@@ -228,7 +235,8 @@ mod tests {
     /// If this broke, a model's plan could speak Cedar: name entities or call functions.
     #[test]
     fn plans_are_data() {
-        let set = PolicySet::parse("x", r#"permit(principal, action, resource) when { context.plan.who == Requester::"root" };"#).expect("parses");
+        let set = PolicySet::parse("x", r#"permit(principal, action, resource) when { context.plan.who == Requester::"root" };"#)
+            .expect("parses");
         let plan = json!({ "who": { "__entity": { "type": "Requester", "id": "root" } } });
         assert!(matches!(set.allows(&ask(&plan, &[])), Verdict::Deny(_)));
     }

@@ -159,7 +159,8 @@ mod tests {
     /// C20, C21: whatever changed between the hand-over and the send must be seen right before the send.
     #[test]
     fn every_permission_is_asked_for_again() {
-        let small = PolicySet::parse("p", "permit(principal, action, resource) when { context.plan.quantity < 3 };").expect("parses");
+        let small =
+            PolicySet::parse("p", "permit(principal, action, resource) when { context.plan.quantity < 3 };").expect("parses");
         let good = intent();
         let facts = SendFacts { intent: &good, policy: None, cancelled: false, approval_revoked: false, target_version: None };
         let no = |now: i64, facts: SendFacts<'_>| match may_send(WallTime(now), &facts) {

@@ -6,10 +6,11 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use schema_registry_converter::async_impl::schema_registry::{
-    SrSettings, get_referenced_schema, get_schema_by_id, is_compatible_schema, perform_sr_call, post_schema,
+    SrSettings, get_referenced_schema, get_schema_by_id, get_schema_by_subject_and_version, is_compatible_schema, perform_sr_call,
+    post_schema,
 };
 use schema_registry_converter::error::SRCError;
-use schema_registry_converter::schema_registry_common::{SchemaType, SrCall, SuppliedSchema};
+use schema_registry_converter::schema_registry_common::{RegisteredSchema, SchemaType, SrCall, SuppliedSchema};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -67,24 +68,18 @@ impl Client {
 
     /// A schema's text, with those that it refers to put in.
     pub(super) fn by_id(&self, id: u32) -> Answer<String> {
-        self.call(move |settings| async move {
-            let schema = get_schema_by_id(id, &settings).await?;
-            if schema.schema_type != SchemaType::Avro {
-                return Err(SRCError::new("not an Avro schema", None, false));
+        self.call(move |settings| async move { whole(get_schema_by_id(id, &settings).await?, &settings).await })
+    }
+
+    /// The newest version under a subject: its id and text.
+    pub(super) fn newest(&self, subject: &str) -> Answer<(u32, String)> {
+        let subject = subject.to_owned();
+        self.call(move |settings| {
+            let subject = subject.clone();
+            async move {
+                let schema = get_schema_by_subject_and_version(&settings, &subject, None).await?;
+                Ok((schema.id, whole(schema, &settings).await?))
             }
-            let mut named = BTreeMap::new();
-            let mut open = schema.references;
-            while let Some(reference) = open.pop() {
-                if named.len() >= REFERENCES {
-                    return Err(SRCError::new("too many references", None, false));
-                }
-                if !named.contains_key(&reference.name) {
-                    let found = get_referenced_schema(&settings, &reference).await?;
-                    named.insert(reference.name, found.schema);
-                    open.extend(found.references);
-                }
-            }
-            Ok(if named.is_empty() { schema.schema } else { references::inline(&schema.schema, &named) })
         })
     }
 
@@ -180,6 +175,26 @@ impl Drop for Client {
             runtime.shutdown_background();
         }
     }
+}
+
+/// An Avro schema's text with the definitions of all that it refers to.
+async fn whole(schema: RegisteredSchema, settings: &SrSettings) -> std::result::Result<String, SRCError> {
+    if schema.schema_type != SchemaType::Avro {
+        return Err(SRCError::new("not an Avro schema", None, false));
+    }
+    let mut named = BTreeMap::new();
+    let mut open = schema.references;
+    while let Some(reference) = open.pop() {
+        if named.len() >= REFERENCES {
+            return Err(SRCError::new("too many references", None, false));
+        }
+        if !named.contains_key(&reference.name) {
+            let found = get_referenced_schema(settings, &reference).await?;
+            named.insert(reference.name, found.schema);
+            open.extend(found.references);
+        }
+    }
+    Ok(if named.is_empty() { schema.schema } else { references::inline(&schema.schema, &named) })
 }
 
 fn supplied(avsc: &str) -> SuppliedSchema {

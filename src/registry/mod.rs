@@ -4,6 +4,7 @@
 //! Calls block the caller within [`Patience`]; the requests themselves run on a thread of the client's own.
 
 mod client;
+mod codec;
 mod memory;
 mod references;
 
@@ -100,6 +101,7 @@ pub struct Registry {
     client: Arc<Client>,
     memory: Arc<Memory>,
     patience: Patience,
+    topics: Arc<codec::Topics>,
 }
 
 impl Registry {
@@ -116,7 +118,7 @@ impl Registry {
     /// # Errors
     /// As [`Registry::new`].
     pub fn with(url: &str, auth: RegistryAuth, patience: Patience) -> Result<Self> {
-        Ok(Self { client: Arc::new(Client::new(url, auth, patience)?), memory: Arc::default(), patience })
+        Ok(Self { client: Arc::new(Client::new(url, auth, patience)?), memory: Arc::default(), patience, topics: Arc::default() })
     }
 
     /// Registers a schema under a subject; answers its id, also where it was there before.

@@ -6,9 +6,13 @@ use std::sync::Mutex;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use tokio::runtime::Runtime;
 
 use super::*;
 use crate::config::Secret;
+use crate::ids::TopicName;
+use crate::serdes::AvroCodec;
 
 const OP: &str = r#"{\"type\":\"record\",\"name\":\"Op\",\"fields\":[{\"name\":\"id\",\"type\":\"string\"}]}"#;
 
@@ -16,6 +20,7 @@ const OP: &str = r#"{\"type\":\"record\",\"name\":\"Op\",\"fields\":[{\"name\":\
 #[derive(Clone, Copy)]
 enum Say {
     Schema,
+    Newest(u32),
     Id(u32),
     Status(u16),
     Html,
@@ -28,8 +33,6 @@ struct Fake {
     asked: Arc<Mutex<Vec<String>>>,
     _runtime: Runtime,
 }
-
-use tokio::runtime::Runtime;
 
 impl Fake {
     fn saying(answers: &[Say]) -> Self {
@@ -59,6 +62,7 @@ impl Fake {
 async fn answer(say: Say) -> Response {
     match say {
         Say::Schema => format!("{{\"schema\":\"{OP}\"}}").into_response(),
+        Say::Newest(id) => format!("{{\"id\":{id},\"version\":1,\"schema\":\"{OP}\"}}").into_response(),
         Say::Id(id) => format!("{{\"id\":{id}}}").into_response(),
         Say::Status(status) => {
             let code = StatusCode::from_u16(status).expect("a status");
@@ -151,4 +155,21 @@ fn a_schema_is_registered_only_where_allowed() {
     let fake = Fake::saying(&[Say::Status(409)]);
     let e = fake.registry(quick()).register("rb.out-value", r#""string""#).expect_err("incompatible");
     assert_eq!(e.code, codes::SCHEMA_INCOMPATIBLE);
+}
+
+/// If this broke, the DSL would write under another schema than the topic's newest, or read past the reader's schema.
+#[test]
+fn topics_are_written_by_their_newest_schema_and_read_as_asked() {
+    let fake = Fake::saying(&[Say::Newest(5), Say::Schema]);
+    let registry = fake.registry(quick());
+    let (topic, value) = (TopicName::new("rb.out"), json!({"id": "op-1"}));
+    let bytes = registry.encode(&topic, &value).expect("encodes");
+    assert_eq!(bytes, [&[0, 0, 0, 0, 5, 8][..], b"op-1"].concat());
+    assert_eq!(registry.encode(&topic, &value).expect("encodes"), bytes);
+    assert_eq!(registry.decode(&topic, &bytes).expect("decodes"), value);
+    let reader = r#"{"type":"record","name":"Op","fields":[{"name":"name","aliases":["id"],"type":"string"},{"name":"n","type":"int","default":3}]}"#;
+    registry.read_as(&topic, ParsedSchema::parse(reader).expect("a schema"));
+    assert_eq!(registry.decode(&topic, &bytes).expect("decodes"), json!({"name": "op-1", "n": 3}));
+    let paths: Vec<_> = fake.asked().iter().map(|a| a.trim().to_owned()).collect();
+    assert_eq!(paths, ["/subjects/rb.out-value/versions/latest", "/schemas/ids/5"]);
 }

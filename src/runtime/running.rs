@@ -21,6 +21,8 @@ pub(super) struct Part {
     pub committed: NextOffset,
     /// The position after the last record handed to the task.
     pub next: NextOffset,
+    /// Whether the source has read here since the last start or rewind; before that its own position may be the old one.
+    read: bool,
     /// A record taken from the split queue and not handed to the task yet.
     head: Option<InRecord>,
     /// Since when the split queue has been empty without being known as drained.
@@ -30,14 +32,15 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(tp: Tp, reading: Reading, start: NextOffset) -> Self {
-        Self { tp, reading, committed: start, next: start, head: None, waiting: None, drained: false }
+        Self { tp, reading, committed: start, next: start, read: false, head: None, waiting: None, drained: false }
     }
 
     /// Where reading goes on, past control records where the source stands there.
     fn position<S: Source>(&self, source: &S) -> NextOffset {
         match &self.head {
             Some(head) => NextOffset(head.offset.0),
-            None => source.position(&self.tp).map_or(self.next, |p| p.max(self.next)),
+            None if self.read => source.position(&self.tp).map_or(self.next, |p| p.max(self.next)),
+            None => self.next,
         }
     }
 
@@ -83,7 +86,7 @@ impl Running {
         }
         // First of all: the record is taken from the source, so whatever fails from here on must bring it back.
         self.touched = true;
-        part.next = record.offset.next();
+        (part.next, part.read) = (record.offset.next(), true);
         tx.ensure_open(now.mono)?;
         tx.count_read(record.size());
         self.task.process(record, &mut TxCx::new(now, tx, &mut self.stores))
@@ -173,7 +176,7 @@ impl Running {
         self.touched = false;
         self.stores.aborted();
         for part in &mut self.parts {
-            (part.next, part.head, part.drained, part.waiting) = (part.committed, None, false, None);
+            (part.next, part.read, part.head, part.drained, part.waiting) = (part.committed, false, None, false, None);
         }
     }
 

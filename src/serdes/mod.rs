@@ -7,7 +7,6 @@ pub mod avro;
 mod binary;
 mod decode;
 mod encode;
-mod format;
 pub mod internal;
 mod logical;
 mod schema;
@@ -17,9 +16,8 @@ mod serde;
 mod tests;
 
 pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Target};
-pub use avro::{AvroSerde, SchemaSource};
+pub use avro::SchemaSource;
 pub use binary::Limits;
-pub use format::Format;
 pub use schema::ParsedSchema;
 
 use crate::error::{Error, Fault, codes};

@@ -28,6 +28,8 @@ pub struct Intended {
     pub operation: OpKey,
     /// The key that goes with it.
     pub wire_key: WireKey,
+    /// The digest of its content as the books have it, where that is known.
+    pub digest: Option<String>,
 }
 
 /// What is not as it was promised.
@@ -71,6 +73,8 @@ pub enum Violation {
         /// How many effects.
         effects: usize,
     },
+    /// An effect of another content than was intended.
+    OtherContent(OpKey),
     /// Called confirmed, and the books have nothing.
     ConfirmedButAbsent(OpKey),
     /// Called ended without effect, and the books have one.
@@ -211,6 +215,10 @@ pub fn effects(results: &[&ResultRecord], intents: &[Intended], books: &[BookEnt
         if effects > 1 {
             found.push(Violation::Doubled { op: op.clone(), effects });
         }
+        let other = |e: &&BookEntry| intent.digest.as_ref().is_some_and(|d| *d != e.digest);
+        if held.get(&intent.wire_key).into_iter().flatten().any(|e| other(e)) {
+            found.push(Violation::OtherContent(op.clone()));
+        }
         match ends.get(&op).map(|r| r.status) {
             Some(Status::Confirmed | Status::Superseded) if effects == 0 => found.push(Violation::ConfirmedButAbsent(op)),
             Some(end) if effects > 0 && says_absent(end) => found.push(Violation::AbsentButPresent { op, end }),
@@ -300,7 +308,7 @@ mod tests {
     }
 
     fn intended() -> Vec<Intended> {
-        vec![Intended { operation: op(), wire_key: "k1".into() }]
+        vec![Intended { operation: op(), wire_key: "k1".into(), digest: None }]
     }
 
     fn book(key: &str) -> BookEntry {

@@ -4,8 +4,10 @@
 pub mod checkers;
 pub mod conformance;
 pub mod faults;
+pub mod proxy;
 pub mod scenarios;
 pub mod shop;
+pub mod simulator;
 pub mod target;
 
 #[cfg(test)]

@@ -109,13 +109,13 @@ impl FakeTarget {
         let mut played = 0;
         loop {
             let mut state = self.state();
-            let now = state.clock.now().mono;
-            let Some(first) = state.events.first_entry().filter(|e| e.key().0 <= now) else { return played };
+            let now = state.clock.now();
+            let Some(first) = state.events.first_entry().filter(|e| e.key().0 <= now.mono) else { return played };
             let event = first.remove();
             let over = state.play(event);
             drop(state); // Whoever is told may call again.
             if let Some((caller, wire)) = over {
-                tell(*caller, wire);
+                tell(*caller, wire, now.wall);
             }
             played += 1;
         }
@@ -132,12 +132,12 @@ impl FakeTarget {
     }
 }
 
-fn tell(caller: Caller, wire: Wire) {
+fn tell(caller: Caller, wire: Wire, shown: WallTime) {
     if !caller.alive.load(Ordering::SeqCst) {
         return;
     }
     let now = caller.clock.now().wall;
-    let date = matches!(wire, Wire::Answered(_)).then_some(now);
+    let date = matches!(wire, Wire::Answered(_)).then_some(shown);
     (caller.done)(Finished { wire, began: caller.began, ended: now, target_date: date });
 }
 

@@ -1,3 +1,3 @@
 //! The promises of a cluster, on a real broker.
 
-readback::conformance!(&crate::cluster());
+readback::conformance!(&crate::shared().cluster);

@@ -1,12 +1,16 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
 mod conformance;
+mod faults;
+mod registry;
 
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use readback::demo::stack::{Stack, StackOptions};
 use readback::kafka::rdkafka::{RdCluster, RdConfig};
+
+static IN_USE: RwLock<()> = RwLock::new(());
 
 /// The stack that all tests of this binary share.
 fn stack() -> &'static Stack {
@@ -17,8 +21,36 @@ fn stack() -> &'static Stack {
     })
 }
 
-/// A cluster client with the shortest session that a broker allows.
-fn cluster() -> RdCluster {
-    let config = RdConfig { session: Duration::from_secs(6), ..RdConfig::new(stack().brokers()) };
-    RdCluster::new(config).expect("settings")
+/// Clients of a cluster through `brokers`, with the shortest session that a broker allows.
+fn cluster_at(brokers: &str) -> RdCluster {
+    RdCluster::new(RdConfig { session: Duration::from_secs(6), ..RdConfig::new(brokers) }).expect("settings")
+}
+
+/// A cluster in use by many tests at once.
+struct Shared {
+    cluster: RdCluster,
+    _in_use: RwLockReadGuard<'static, ()>,
+}
+
+/// For tests that leave the broker as it is.
+fn shared() -> Shared {
+    let in_use = IN_USE.read().unwrap_or_else(PoisonError::into_inner);
+    Shared { cluster: cluster_at(stack().brokers()), _in_use: in_use }
+}
+
+/// For tests that break the broker or its proxy: no other test runs meanwhile.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    IN_USE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tries until `f` gives something; no assertion depends on how long it takes.
+fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = f() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -9,7 +9,7 @@ mod shape;
 mod units;
 
 pub use diagnostics::{Diagnostic, Diagnostics, Severity, Site, SourceFile, nearest};
-pub use node::{Kind, Name, Node};
+pub use node::{Kind, Name, Node, is_offline, offline};
 pub use parse::{load, parse};
 pub use schema::json_schema;
 pub use shape::{Fields, Key, Shape, Type};

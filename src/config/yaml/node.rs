@@ -1,5 +1,6 @@
 //! A YAML value with its place, and typed looks at it that report what does not fit.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,6 +97,11 @@ impl Node {
             Kind::Map(entries) if is_reference(entries) => self.resolved(d),
             _ => self.wrong("a string", d),
         }
+    }
+
+    /// Whether this is `{ env: X }` or another reference to something outside the file.
+    pub fn is_outside(&self) -> bool {
+        matches!(&self.kind, Kind::Map(entries) if is_reference(entries))
     }
 
     /// A CEL expression: any scalar as it stands.
@@ -233,6 +239,24 @@ impl Node {
             }
         }
     }
+}
+
+thread_local! {
+    static OFFLINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reads files as on a machine that knows nothing of where they run: [`is_offline`] tells readers to make do without addresses
+/// that stand outside the files. For recorded tests and simulations, whose results must not depend on the environment.
+pub fn offline<T>(read: impl FnOnce() -> T) -> T {
+    let before = OFFLINE.replace(true);
+    let done = read();
+    OFFLINE.set(before);
+    done
+}
+
+/// Whether this thread is within [`offline`].
+pub fn is_offline() -> bool {
+    OFFLINE.get()
 }
 
 fn is_reference(entries: &[(Name, Node)]) -> bool {

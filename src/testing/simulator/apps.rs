@@ -1,0 +1,155 @@
+//! The applications that are simulated: the orders topology with plan, gate and policy, and a plain one where each record is an
+//! effect. Both order at the same shop, under the same contract.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::config::yaml;
+use crate::contract::Parameters;
+use crate::dsl::{Application, Consumed, Effect, StreamsBuilder};
+use crate::http::Answer;
+use crate::ids::{MessageId, OperationId, Tenant, TopicName};
+use crate::intents::{Cost, Input, RenderedRequest, WorkRequest, WrittenFor, headers};
+use crate::record::Headers;
+use crate::serdes::Serdes;
+use crate::serdes::internal::{self, Wire};
+use crate::time::WallTime;
+
+use super::schedule::{App, Class, Planned};
+
+/// An article that the shop refuses.
+pub(super) const REFUSED: &str = "SKU-REFUSED";
+/// A piece costs so much; above 500 in total the orders topology asks for an approval.
+const PRICE: i64 = 10;
+const CONTRACT: &str = include_str!("../../../topology/orders/contracts/orders.yaml");
+
+/// A record of the plain application.
+#[derive(Clone, Serialize, Deserialize)]
+struct Wanted {
+    operation: String,
+    tenant: String,
+    sku: String,
+    quantity: i64,
+    resource: String,
+    deadline: i64,
+}
+
+/// One of the applications. `by_resource` orders effects of the plain one by their resource.
+pub(super) fn application(app: App) -> Application {
+    match app {
+        App::Orders => orders(),
+        App::Plain => plain(),
+    }
+}
+
+fn orders() -> Application {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/orders");
+    let loaded = yaml::offline(|| crate::declare::load(&dir));
+    loaded.unwrap_or_else(|d| panic!("topology/orders can't be read:\n{d}")).application
+}
+
+fn plain() -> Application {
+    let contract = yaml::offline(|| crate::contract::parse("orders.yaml", CONTRACT));
+    let contract = Arc::new(contract.unwrap_or_else(|d| panic!("the orders contract can't be read:\n{d}")));
+    let builder = StreamsBuilder::new("plain").dead_letters("plain.dead");
+    let wanted = builder.stream("plain.wanted", Consumed::with(Serdes::string(), Serdes::json::<Wanted>()));
+    let effect = Effect::named("place")
+        .operation_id(|_, w: &Wanted| w.operation.clone())
+        .request(|draft, w| draft.tenant(&w.tenant).resource(&w.resource).deadline(WallTime(w.deadline)))
+        .parameters(|w| match json!({ "sku": w.sku, "quantity": w.quantity }) {
+            Value::Object(map) => Parameters(map),
+            _ => Parameters::default(),
+        })
+        .order_by(|_, w| w.resource.clone());
+    wanted.effect(&contract, "create", effect).results().to("plain.results");
+    builder.build().unwrap_or_else(|d| panic!("the plain application can't be built:\n{d}"))
+}
+
+/// A record to publish.
+pub(super) struct Message {
+    pub topic: TopicName,
+    pub key: String,
+    pub value: Vec<u8>,
+    pub headers: Headers,
+}
+
+impl Message {
+    /// One of our own records on a user's topic.
+    pub(super) fn of<T: Wire>(topic: &str, key: &OperationId, record: &T) -> Message {
+        let value = internal::encode(record).expect("an internal record has its schema");
+        let headers = Headers::new().with(headers::SCHEMA, T::SCHEMA);
+        Message { topic: topic.into(), key: key.to_string(), value, headers }
+    }
+}
+
+/// The request for an operation, `nth` time; with another content where it is to be a conflict.
+pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, conflict: bool) -> Message {
+    let quantity = planned.quantity + i64::from(conflict);
+    let deadline = start.plus(planned.patience);
+    let resource = format!("order/{}", if planned.shares_lane { "shared".to_owned() } else { planned.id().to_string() });
+    let sku = if planned.class == Class::Refused { REFUSED.to_owned() } else { format!("SKU-{}", planned.number) };
+    match app {
+        App::Plain => {
+            let operation = planned.id().to_string();
+            let wanted =
+                Wanted { operation, tenant: planned.tenant().to_string(), sku, quantity, resource, deadline: deadline.0 };
+            let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");
+            Message { topic: "plain.wanted".into(), key: planned.id().to_string(), value, headers: Headers::new() }
+        }
+        App::Orders => {
+            let input = json!({ "want": sku, "pieces": quantity }).to_string();
+            let request = WorkRequest {
+                operation_id: planned.id(),
+                message_id: MessageId::from(format!("m-{}-{nth}", planned.number)),
+                attempt_id: None,
+                tenant: planned.tenant(),
+                requester: "agent:buyer".into(),
+                resource: resource.into(),
+                resource_version: None,
+                action: "order.create".into(),
+                input: Input { media_type: "application/json".into(), inline: Some(input), locator: None, sha256: None },
+                deadline,
+                required_permissions: vec!["orders:create".into()],
+                approval_ref: None,
+                cost_estimate: Cost { tokens: 800, bytes: 2_048, tool_calls: 1 },
+                written_for: WrittenFor::default(),
+                traceparent: None,
+            };
+            Message::of("agent.requests", &planned.id(), &request)
+        }
+    }
+}
+
+impl Planned {
+    /// Its ID.
+    pub fn id(&self) -> OperationId {
+        OperationId::from(format!("op-{}", self.number))
+    }
+    /// Its tenant: the policy of the orders topology forbids one.
+    pub fn tenant(&self) -> Tenant {
+        Tenant::new(if self.class == Class::Denied { "blocked" } else { "acme" })
+    }
+}
+
+/// The model server: proposes what was asked for.
+pub(super) fn model(request: &RenderedRequest) -> Answer {
+    let body: Value = request.body.as_deref().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+    let asked: Value = body["messages"][1]["content"].as_str().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+    let quantity = asked["pieces"].as_i64().unwrap_or_default();
+    let plan = json!({ "sku": asked["want"], "quantity": quantity, "total": quantity * PRICE });
+    let answer = json!({
+        "id": "chat-1", "choices": [{ "message": { "role": "assistant", "content": plan.to_string() } }],
+        "usage": { "total_tokens": 300 },
+    });
+    Answer { status: 200, headers: Vec::new(), body: Bytes::from(answer.to_string()) }
+}
+
+/// How many pieces need an approval.
+pub(super) const DEAR: i64 = 500 / PRICE + 1;
+/// The shortest deadline that leaves room for an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,0 +1,14 @@
+//! A seeded simulator: the real units of an application on the in-process log, on virtual time, with every fault of one seed.
+//! Judged only by what anybody can see: the results topic and the target's own books.
+//!
+//! A seed gives a [`Schedule`]; [`run`] plays it. The same schedule gives the same run, turn by turn.
+
+mod apps;
+mod operator;
+mod schedule;
+mod search;
+mod world;
+
+pub use schedule::{App, Again, Class, Planned, Schedule, Strike, Struck};
+pub use search::{Found, search, shrink};
+pub use world::{Applications, Outcome, run};

@@ -1,0 +1,178 @@
+//! The people around a run: who approves, who cancels, and an operator who decides on what is parked by looking at the target's
+//! books, truthfully. They know only what stands on topics and in the books.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::demo::rng::Rng;
+use crate::ids::{ApplicationId, ApprovalId, CommandId, OperationId, TopicName};
+use crate::intents::{
+    Approval, Command, CommandKind, Decision, Intent, IntentKind, Resolution, ResultKind, ResultRecord, Status, headers, topics,
+};
+use crate::kafka::Isolation;
+use crate::kafka::memory::MemoryCluster;
+use crate::outbox::commands::CommandRecord;
+use crate::serdes::internal;
+use crate::testing::checkers::{BookEntry, Intended, OpKey, Seen, last_states};
+use crate::testing::shop::digest_of;
+use crate::time::{MonoTime, Now};
+
+use super::apps::Message;
+use super::schedule::{Class, Planned};
+
+/// Before a person tries again what did not come of the first time.
+const PATIENCE: Duration = Duration::from_secs(12);
+/// After so many refusals a second person is asked.
+const SECOND_PERSON: u32 = 6;
+
+/// What people write.
+pub(super) enum Said {
+    /// An approval.
+    Approval(OperationId, Message),
+    /// A command.
+    Command(Box<CommandRecord>),
+}
+
+/// What people know of.
+pub(super) struct People {
+    app: ApplicationId,
+    results: TopicName,
+    partitions: u32,
+    rng: Rng,
+    answered: BTreeSet<OperationId>,
+    /// Commands on parked operations: how many, and when the last was given.
+    tried: BTreeMap<OpKey, (u32, MonoTime)>,
+    commands: u32,
+}
+
+impl People {
+    pub(super) fn new(app: ApplicationId, results: TopicName, partitions: u32, seed: u64) -> Self {
+        let rng = Rng::new(seed ^ 0x7065_6f70_6c65);
+        Self { app, results, partitions, rng, answered: BTreeSet::new(), tried: BTreeMap::new(), commands: 0 }
+    }
+
+    /// Every result so far, in the order of each partition.
+    pub(super) fn results(&self, cluster: &MemoryCluster) -> Vec<Seen> {
+        let seen = |r: crate::record::InRecord| {
+            let ce_id = r.headers.text(headers::CE_ID).map(str::to_owned);
+            let record = internal::decode(&r.value.unwrap_or_default()).expect("a result is decodable");
+            Seen { ce_id, record }
+        };
+        cluster.records(&self.results, Isolation::Committed).into_iter().map(seen).collect()
+    }
+
+    /// Every intent of an effect.
+    pub(super) fn intents(&self, cluster: &MemoryCluster) -> Vec<Intended> {
+        let intent = |r: crate::record::InRecord| internal::decode::<Intent>(&r.value?).ok();
+        let effects = cluster.records(&topics::outbox(&self.app), Isolation::Committed).into_iter().filter_map(intent);
+        effects
+            .filter(|i| i.kind == IntentKind::Effect)
+            .map(|i| Intended {
+                operation: (i.tenant, i.operation_id),
+                digest: i.request.body.as_deref().and_then(digest_of),
+                wire_key: i.wire_key,
+            })
+            .collect()
+    }
+
+    /// Whether everything that was asked for has come to its end.
+    pub(super) fn settled(planned: &[Planned], results: &[Seen]) -> bool {
+        let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
+        let heard = |p: &Planned| records.iter().any(|r| r.operation_id == p.id() && r.kind != ResultKind::Answer);
+        planned.iter().all(heard) && last_states(&records).values().all(|r| r.status.is_end())
+    }
+
+    /// Looks at results and books, and says what is to be said.
+    pub(super) fn look(&mut self, planned: &[Planned], cluster: &MemoryCluster, books: &[BookEntry], now: Now) -> Vec<Said> {
+        let results = self.results(cluster);
+        let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
+        let intents = self.intents(cluster);
+        let mut said = Vec::new();
+        for (op, last) in last_states(&records) {
+            match last.status {
+                Status::AwaitingApproval => said.extend(self.approve(planned, last, now)),
+                Status::Parked => {
+                    let present = intents.iter().any(|i| i.operation == op && books.iter().any(|b| b.wire_key == i.wire_key));
+                    said.extend(self.decide(op, last, present, now));
+                }
+                _ => {}
+            }
+        }
+        said
+    }
+
+    /// The approval was written.
+    pub(super) fn wrote_approval(&mut self, op: OperationId) {
+        self.answered.insert(op);
+    }
+
+    fn approve(&self, planned: &[Planned], last: &ResultRecord, now: Now) -> Option<Said> {
+        let op = &last.operation_id;
+        let class = planned.iter().find(|p| p.id() == *op)?.class;
+        let decision = match class {
+            Class::DeniedByPerson => Decision::Deny,
+            Class::Unanswered => return None,
+            _ => Decision::Approve,
+        };
+        if self.answered.contains(op) {
+            return None;
+        }
+        let approval = Approval {
+            approval_id: ApprovalId::from(format!("a-{op}")),
+            tenant: last.tenant.clone(),
+            operation_id: op.clone(),
+            plan_hash: last.plan_hash.clone()?,
+            approver: "approver@acme".into(),
+            decision,
+            expires_at: now.wall.plus(Duration::from_secs(300)),
+            policy_version: "1".into(),
+            reason: None,
+        };
+        Some(Said::Approval(op.clone(), Message::of("agent.approvals", op, &approval)))
+    }
+
+    /// On a parked operation: what the books say, or once more where they have nothing.
+    fn decide(&mut self, op: OpKey, last: &ResultRecord, present: bool, now: Now) -> Option<Said> {
+        let (tries, at) = self.tried.get(&op).copied().unwrap_or((0, MonoTime(0)));
+        if tries > 0 && now.mono.since(at) < PATIENCE {
+            return None;
+        }
+        self.tried.insert(op.clone(), (tries + 1, now.mono));
+        let again = !present && tries == 0 && self.rng.percent(30);
+        let mut command = self.command(&op, if again { CommandKind::Force } else { CommandKind::Resolve }, now);
+        command.seen = last.version;
+        command.resolution = (!again).then_some(if present { Resolution::Applied } else { Resolution::NotApplied });
+        command.second = (tries >= SECOND_PERSON).then(|| "second@acme".to_owned());
+        self.said(&command)
+    }
+
+    /// Cancels an operation.
+    pub(super) fn cancel(&mut self, planned: &Planned, now: Now) -> Option<Said> {
+        let command = self.command(&(planned.tenant(), planned.id()), CommandKind::Cancel, now);
+        self.said(&command)
+    }
+
+    fn command(&mut self, op: &OpKey, kind: CommandKind, now: Now) -> Command {
+        self.commands += 1;
+        Command {
+            command_id: CommandId::from(format!("c-{}", self.commands)),
+            kind,
+            tenant: op.0.clone(),
+            operation_id: op.1.clone(),
+            step: None,
+            seen: None,
+            by: "operator@acme".into(),
+            second: None,
+            reason: "looked at the books".into(),
+            evidence: Some("books".into()),
+            resolution: None,
+            approval: None,
+            issued_at: now.wall,
+            not_after: now.wall.plus(Duration::from_secs(60)),
+        }
+    }
+
+    fn said(&self, command: &Command) -> Option<Said> {
+        CommandRecord::new(&self.app, self.partitions, command).ok().map(|r| Said::Command(Box::new(r)))
+    }
+}

@@ -1,0 +1,225 @@
+//! What a seed means: operations, and what strikes when. Plain data, so that a failing one can be cut down.
+
+use std::time::Duration;
+
+use crate::demo::rng::Rng;
+use crate::kafka::Class as FaultClass;
+use crate::kafka::memory::{Call, LostAnswer};
+
+use super::apps::{DEAR, PATIENCE};
+
+/// Which application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum App {
+    /// `topology/orders`: a model plans, a person approves, policy is asked.
+    Orders,
+    /// Each record is an effect.
+    Plain,
+}
+
+/// How an operation is meant to go, if nothing breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Straight through.
+    Simple,
+    /// Needs an approval, and gets it.
+    Approved,
+    /// Needs an approval; the approver says no.
+    DeniedByPerson,
+    /// Policy says no.
+    Denied,
+    /// The target refuses the content.
+    Refused,
+    /// Needs an approval that never comes.
+    Unanswered,
+}
+
+/// A request that comes again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Again {
+    /// The same intent.
+    Same,
+    /// The same ID with another content.
+    Conflict,
+}
+
+/// One operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Planned {
+    /// Its number.
+    pub number: usize,
+    /// When its request comes.
+    pub at: Duration,
+    /// From the start of the run to its deadline.
+    pub patience: Duration,
+    /// How it is meant to go.
+    pub class: Class,
+    /// How many pieces.
+    pub quantity: i64,
+    /// Whether it stands in one lane with others.
+    pub shares_lane: bool,
+    /// When its request comes again.
+    pub again: Vec<(Duration, Again)>,
+    /// When a person cancels it.
+    pub cancelled: Option<Duration>,
+}
+
+/// What breaks. Members are 0 and 1; unit 0 is the stream unit, 1 the effect unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strike {
+    /// A process dies and comes back, with its disk or without.
+    Crash {
+        /// Which.
+        member: usize,
+        /// How long it is gone.
+        down: Duration,
+        /// Whether its stores survive.
+        disk: bool,
+    },
+    /// A process is stopped in order and started again.
+    Restart {
+        /// Which.
+        member: usize,
+        /// How long it is gone.
+        down: Duration,
+    },
+    /// A process stands still.
+    Pause {
+        /// Which.
+        member: usize,
+        /// How long.
+        stands: Duration,
+    },
+    /// The answer of the next commit of a unit is lost.
+    LoseCommit {
+        /// Which member's.
+        member: usize,
+        /// Which unit's.
+        unit: usize,
+        /// What became of it.
+        what: LostAnswer,
+    },
+    /// A call of the client fails.
+    Fail {
+        /// Which call.
+        call: Call,
+        /// How.
+        class: FaultClass,
+    },
+    /// Markers are held back.
+    HoldMarkers {
+        /// How long.
+        held: Duration,
+    },
+    /// A member's session ends.
+    ExpireSession {
+        /// Which member's.
+        member: usize,
+        /// In which unit.
+        unit: usize,
+    },
+    /// A transaction times out.
+    ExpireTransaction {
+        /// Which member's.
+        member: usize,
+        /// In which unit.
+        unit: usize,
+    },
+    /// No broker answers.
+    BrokerDown {
+        /// How long.
+        down: Duration,
+    },
+}
+
+/// A strike with its time.
+pub type Struck = (Duration, Strike);
+
+/// Everything that one run is made from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    /// The seed: also of the turns' order and of the target's faults.
+    pub seed: u64,
+    /// Which application.
+    pub app: App,
+    /// Partitions of every topic.
+    pub partitions: u32,
+    /// Its operations.
+    pub operations: Vec<Planned>,
+    /// What breaks, by time.
+    pub strikes: Vec<Struck>,
+    /// Whether the target loses and delays.
+    pub stormy: bool,
+    /// By how many milliseconds each member's wall clock is wrong.
+    pub skew: [i64; 2],
+}
+
+/// Requests come and faults strike within this time.
+const BUSY_MS: u64 = 40_000;
+
+impl Schedule {
+    /// The schedule of a seed.
+    pub fn draw(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed);
+        let app = if rng.percent(50) { App::Orders } else { App::Plain };
+        let operations: Vec<Planned> = (1..=1 + rng.below(3) as usize).map(|n| planned(n, app, rng)).collect();
+        let mut strikes: Vec<Struck> = (0..rng.below(5)).map(|_| (time(rng), strike(rng))).collect();
+        strikes.sort_by_key(|(at, _)| *at);
+        let mut skew = || rng.below(901) as i64 - 450;
+        let skew = [skew(), skew()];
+        Self { seed, app, partitions: 1 + rng.below(2) as u32, operations, strikes, stormy: rng.percent(85), skew }
+    }
+}
+
+fn time(rng: &mut Rng) -> Duration {
+    // Most of what happens, happens early: that is when most is under way.
+    let most = if rng.percent(60) { BUSY_MS / 4 } else { BUSY_MS };
+    Duration::from_millis(rng.below(most))
+}
+
+fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
+    let class = match (app, rng.below(10)) {
+        (_, 0) => Class::Refused,
+        (App::Orders, 1) => Class::Denied,
+        (App::Orders, 2 | 3) => Class::Approved,
+        (App::Orders, 4) => Class::DeniedByPerson,
+        (App::Orders, 5) => Class::Unanswered,
+        _ => Class::Simple,
+    };
+    let dear = matches!(class, Class::Approved | Class::DeniedByPerson | Class::Unanswered);
+    let again = (0..rng.below(3)).map(|_| (time(rng), if rng.percent(70) { Again::Same } else { Again::Conflict })).collect();
+    let short = rng.percent(20);
+    Planned {
+        number,
+        at: time(rng),
+        patience: if short { Duration::from_secs(5 + rng.below(40)) } else { PATIENCE },
+        class,
+        quantity: 1 + rng.below(20) as i64 + if dear { DEAR } else { 0 },
+        shares_lane: rng.percent(40),
+        again,
+        cancelled: rng.percent(20).then(|| time(rng)),
+    }
+}
+
+fn strike(rng: &mut Rng) -> Strike {
+    let (member, unit) = (rng.below(2) as usize, rng.below(2) as usize);
+    let lasts = |rng: &mut Rng, least: u64, most: u64| Duration::from_millis(least + rng.below(most - least));
+    match rng.below(12) {
+        0..3 => Strike::Crash { member, down: lasts(rng, 50, 25_000), disk: rng.percent(50) },
+        3 => Strike::Restart { member, down: lasts(rng, 10, 5_000) },
+        4 | 5 => Strike::Pause { member, stands: lasts(rng, 500, 40_000) },
+        6 => {
+            let what = [LostAnswer::Applied, LostAnswer::NotApplied, LostAnswer::Late][rng.below(3) as usize];
+            Strike::LoseCommit { member, unit, what }
+        }
+        7 => {
+            let calls = [Call::Init, Call::Send, Call::Flush, Call::Offsets, Call::Commit, Call::Abort, Call::Committed, Call::Stamp];
+            let classes = [FaultClass::Abort, FaultClass::Rebuild, FaultClass::Fenced];
+            Strike::Fail { call: calls[rng.below(8) as usize], class: classes[rng.below(3) as usize] }
+        }
+        8 => Strike::HoldMarkers { held: lasts(rng, 100, 8_000) },
+        9 => Strike::ExpireSession { member, unit },
+        10 => Strike::ExpireTransaction { member, unit },
+        _ => Strike::BrokerDown { down: lasts(rng, 100, 12_000) },
+    }
+}

@@ -1,0 +1,466 @@
+//! One run: two processes, a cluster, a target and people on one virtual clock. Everything that is random comes from the seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::app::{Edges, Schemas, Weakened, compose, external_counts};
+use crate::config::ProcessConfig;
+use crate::demo::rng::Rng;
+use crate::driver::{Member, Place};
+use crate::dsl::Application;
+use crate::effects;
+use crate::error::{Error, Result, codes};
+use crate::ids::{GroupId, SlotName};
+use crate::intents::{ResultRecord, Status, topics};
+use crate::kafka::memory::{HeldMarkers, LostAnswer, MemoryCluster};
+use crate::kafka::Cluster;
+use crate::record::OutRecord;
+use crate::runtime::{Metrics, RuntimeOptions, ensure_topics};
+use crate::state::{StateConfig, StateManager};
+use crate::testing::checkers::{judge, last_states};
+use crate::testing::faults::{FaultPlan, FaultRates};
+use crate::testing::shop::ShopRules;
+use crate::testing::target::{FakePort, FakeTarget};
+use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
+
+use super::apps::{self, Message};
+use super::operator::{People, Said};
+use super::schedule::{Again, App, Schedule, Strike};
+
+/// A run that has not come to rest by then never will.
+const LIMIT: Duration = Duration::from_secs(900);
+/// How often people look.
+const LOOK: Duration = Duration::from_secs(2);
+/// Before a process that ended by a failure, or could not start, is started again.
+const START_AGAIN: Duration = Duration::from_secs(1);
+/// Rounds at one instant, after which the clock is pushed: nobody waits for time alone.
+const ROUNDS: u32 = 200;
+const BEGIN: Now = Now { wall: WallTime(1_790_000_000_000), mono: MonoTime(1_000_000_000_000) };
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What is not as it was promised; empty = all is well.
+    pub violations: Vec<String>,
+    /// What happened, by virtual time.
+    pub timeline: Vec<String>,
+    /// How operations ended.
+    pub ends: BTreeMap<Status, u64>,
+    /// How often what struck.
+    pub struck: BTreeMap<&'static str, u64>,
+    /// Turns of all threads.
+    pub turns: u64,
+}
+
+/// Both applications, read once for many runs.
+pub struct Applications {
+    orders: Application,
+    plain: Application,
+}
+
+impl Applications {
+    /// Reads both.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self { orders: apps::application(App::Orders), plain: apps::application(App::Plain) }
+    }
+    fn of(&self, app: App) -> &Application {
+        match app {
+            App::Orders => &self.orders,
+            App::Plain => &self.plain,
+        }
+    }
+}
+
+/// Results without a registry.
+struct NoRegistry;
+
+impl Schemas for NoRegistry {
+    fn id_of(&self, _subject: &str, _avsc: &str) -> Result<Option<u32>> {
+        Ok(None)
+    }
+}
+
+/// A clock that is wrong by a constant.
+struct Wrong {
+    right: Arc<ManualClock>,
+    by: i64,
+}
+
+impl Clock for Wrong {
+    fn now(&self) -> Now {
+        let now = self.right.now();
+        Now { wall: WallTime(now.wall.0 + self.by), ..now }
+    }
+}
+
+/// What comes at its time.
+enum Happening {
+    Request { op: usize, nth: usize, again: Option<Again> },
+    Cancel(usize),
+    Strike(Strike),
+    Start(usize),
+    FreeMarkers,
+    DeliverLate,
+    BrokerUp,
+    Look,
+}
+
+/// A process's place, and the process while it lives.
+struct Seat {
+    place: Place,
+    live: Option<(Member, Arc<FakePort>)>,
+    paused: MonoTime,
+    runs: u32,
+}
+
+struct World<'a> {
+    schedule: &'a Schedule,
+    application: &'a Application,
+    weakened: Weakened,
+    clock: Arc<ManualClock>,
+    cluster: MemoryCluster,
+    target: FakeTarget,
+    seats: Vec<Seat>,
+    events: BTreeMap<(MonoTime, u64), Happening>,
+    numbered: u64,
+    people: People,
+    rng: Rng,
+    rested: bool,
+    out: Outcome,
+}
+
+/// Plays a schedule; `weakened` switches a rule off.
+pub fn run(apps: &Applications, schedule: &Schedule, weakened: Weakened) -> Outcome {
+    let mut w = World::new(apps.of(schedule.app), schedule, weakened);
+    let mut rounds = (MonoTime(0), 0);
+    while !w.rested && w.since_begin() < LIMIT {
+        let now = w.clock.now().mono;
+        rounds = if rounds.0 == now { (now, rounds.1 + 1) } else { (now, 0) };
+        if rounds.1 > ROUNDS {
+            w.clock.advance(Duration::from_millis(1));
+        }
+        w.round();
+    }
+    w.finish()
+}
+
+impl<'a> World<'a> {
+    fn new(application: &'a Application, schedule: &'a Schedule, weakened: Weakened) -> Self {
+        let clock = Arc::new(ManualClock::at(BEGIN));
+        let cluster = MemoryCluster::new(clock.clone());
+        let own = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
+        for topic in own.chain(application.results.iter().chain(&application.dead_letters).cloned()) {
+            cluster.create(&topic, schedule.partitions);
+        }
+        // L and V are the orders contract's.
+        let rates = match schedule.stormy {
+            true => FaultRates { blind: 30, ..FaultRates::stormy(Duration::from_secs(5), Duration::from_secs(1)) },
+            false => FaultRates::default(),
+        };
+        let rules = ShopRules { remembers: None, refuses: [apps::REFUSED.to_owned()].into() };
+        let target = FakeTarget::new(clock.clone(), rules, FaultPlan { seed: schedule.seed, rates });
+        target.script("/v1/chat/completions", Box::new(apps::model));
+        let seats = (0..2).map(|m| seat(m, schedule.skew[m], &clock, &cluster)).collect();
+        let results = application.results.clone().unwrap_or_else(|| "results".into());
+        let people = People::new(application.id.clone(), results, schedule.partitions, schedule.seed);
+        let rng = Rng::new(schedule.seed ^ 0x7475_726e_73);
+        let (events, out) = (BTreeMap::new(), Outcome::default());
+        let mut w = Self {
+            schedule, application, weakened, clock, cluster, target, seats, events, numbered: 0, people, rng, rested: false, out,
+        };
+        w.plan();
+        w
+    }
+
+    fn plan(&mut self) {
+        let schedule = self.schedule;
+        (0..2).for_each(|m| self.after(Duration::from_millis(m * 7), Happening::Start(m as usize)));
+        for (op, p) in schedule.operations.iter().enumerate() {
+            self.after(p.at, Happening::Request { op, nth: 0, again: None });
+            for (nth, (at, again)) in p.again.iter().enumerate() {
+                self.after(*at, Happening::Request { op, nth: nth + 1, again: Some(*again) });
+            }
+            if let Some(at) = p.cancelled {
+                self.after(at, Happening::Cancel(op));
+            }
+        }
+        schedule.strikes.iter().for_each(|(at, s)| self.after(*at, Happening::Strike(*s)));
+        self.after(LOOK, Happening::Look);
+    }
+
+    fn after(&mut self, d: Duration, what: Happening) {
+        self.numbered += 1;
+        self.events.insert((self.clock.now().mono.plus(d), self.numbered), what);
+    }
+
+    fn since_begin(&self) -> Duration {
+        self.clock.now().mono.since(BEGIN.mono)
+    }
+
+    fn note(&mut self, what: impl AsRef<str>) {
+        let line = format!("{:>9.3} s  {}", self.since_begin().as_secs_f64(), what.as_ref());
+        self.out.timeline.push(line);
+    }
+
+    /// What is due happens; threads that are due turn in a seeded order; if nobody has anything to do, time moves on.
+    fn round(&mut self) {
+        let now = self.clock.now().mono;
+        while let Some(due) = self.events.first_entry().filter(|e| e.key().0 <= now) {
+            let what = due.remove();
+            self.happen(what);
+        }
+        self.target.pump();
+        let mut due = Vec::new();
+        for (m, seat) in self.seats.iter().enumerate().filter(|(_, s)| s.paused <= now) {
+            let Some((member, _)) = &seat.live else { continue };
+            due.extend((0..member.threads()).filter(|t| member.is_due(*t, now)).map(|t| (m, t)));
+        }
+        if due.is_empty() {
+            return self.wait(now);
+        }
+        self.rng.shuffle(&mut due);
+        for (m, t) in due {
+            self.turn(m, t);
+            if self.rng.percent(50) {
+                self.target.pump();
+            }
+        }
+    }
+
+    /// Moves the clock to the next thing that will happen.
+    fn wait(&mut self, now: MonoTime) {
+        let member = |s: &Seat| Some(s.live.as_ref()?.0.next_due()?.0.max(s.paused.0)).map(MonoTime);
+        let threads = self.seats.iter().filter_map(member).min();
+        let next = [threads, self.target.next_due(), self.events.keys().next().map(|(at, _)| *at)];
+        let to = next.into_iter().flatten().min().unwrap_or(now.plus(LOOK));
+        self.clock.advance(to.since(now).max(Duration::from_micros(1)));
+    }
+
+    fn turn(&mut self, m: usize, t: usize) {
+        let Some((member, _)) = &mut self.seats[m].live else { return };
+        self.out.turns += 1;
+        if let Err(e) = member.turn(t) {
+            self.failed(m, &e);
+        }
+    }
+
+    /// A failure ends the whole process in order; whoever runs it starts it again.
+    fn failed(&mut self, m: usize, e: &Error) {
+        self.note(format!("member {m} ends by a failure: {e}"));
+        if e.code == codes::BUG {
+            self.out.violations.push(format!("a bug: {e}"));
+        }
+        if let Some((member, port)) = self.seats[m].live.take() {
+            port.kill();
+            if let Err(e) = member.stop() {
+                self.note(format!("member {m}: {e}"));
+            }
+        }
+        self.after(START_AGAIN, Happening::Start(m));
+    }
+
+    fn start(&mut self, m: usize) {
+        if self.seats[m].live.is_some() {
+            return;
+        }
+        match self.try_start(m) {
+            Ok(live) => {
+                self.seats[m].live = Some(live);
+                self.note(format!("member {m} starts"));
+            }
+            Err(e) => {
+                self.note(format!("member {m} can't start: {e}"));
+                self.after(START_AGAIN, Happening::Start(m));
+            }
+        }
+    }
+
+    fn try_start(&mut self, m: usize) -> Result<(Member, Arc<FakePort>)> {
+        let seat = &mut self.seats[m];
+        seat.runs += 1;
+        let port = self.target.port(seat.place.clock.clone());
+        let edges = Edges {
+            http: port.clone(),
+            avro: None,
+            incarnation: format!("{m}-{}", seat.runs),
+            shared: Arc::new(effects::Shared::default()),
+            fetcher: None,
+            weakened: self.weakened,
+        };
+        let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
+        let counts = external_counts(self.application, admin.as_ref())?;
+        let composed = compose(self.application, &ProcessConfig::default(), &counts, &NoRegistry, &edges)?;
+        let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
+        ensure_topics(admin.as_ref(), &plans, &seat.place.options)?;
+        Ok((Member::start(&composed, &seat.place)?, port))
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Request { op, nth, again } => self.request(op, nth, again),
+            Happening::Cancel(op) => {
+                let said = self.people.cancel(&self.schedule.operations[op], self.clock.now());
+                self.note(format!("cancel of op-{}", self.schedule.operations[op].number));
+                said.into_iter().for_each(|s| self.say(s));
+            }
+            Happening::Strike(strike) => self.strike(strike),
+            Happening::Start(m) => self.start(m),
+            Happening::FreeMarkers => self.cluster.hold_markers(HeldMarkers::None),
+            Happening::DeliverLate => drop(self.cluster.deliver_late()),
+            Happening::BrokerUp => self.cluster.set_down(false),
+            Happening::Look => self.look(),
+        }
+    }
+
+    fn request(&mut self, op: usize, nth: usize, again: Option<Again>) {
+        let planned = &self.schedule.operations[op];
+        let message = apps::request(self.schedule.app, planned, BEGIN.wall, nth, again == Some(Again::Conflict));
+        if self.publish(&message) {
+            self.note(format!("request for {}{}", planned.id(), again.map_or(String::new(), |a| format!(" again: {a:?}"))));
+        } else {
+            self.after(START_AGAIN, Happening::Request { op, nth, again });
+        }
+    }
+
+    fn publish(&self, m: &Message) -> bool {
+        let (key, headers) = (Some(m.key.as_bytes()), Some(&m.headers));
+        let out = OutRecord { topic: &m.topic, partition: None, timestamp: None, key, value: Some(&m.value), headers };
+        self.cluster.publish(&[out], Duration::ZERO).is_ok()
+    }
+
+    fn say(&mut self, said: Said) {
+        match said {
+            Said::Approval(op, message) => {
+                if self.publish(&message) {
+                    self.note(format!("an approver answers {op}"));
+                    self.people.wrote_approval(op);
+                }
+            }
+            Said::Command(record) => drop(self.cluster.publish(&[record.as_record()], Duration::ZERO)),
+        }
+    }
+
+    fn look(&mut self) {
+        let planned = &self.schedule.operations;
+        let said = self.people.look(planned, &self.cluster, &self.target.books(), self.clock.now());
+        let quiet = said.is_empty() && self.events.is_empty() && self.target.next_due().is_none();
+        said.into_iter().for_each(|s| self.say(s));
+        self.rested = quiet && People::settled(planned, &self.people.results(&self.cluster));
+        self.after(LOOK, Happening::Look);
+    }
+
+    fn strike(&mut self, strike: Strike) {
+        self.note(format!("{strike:?}"));
+        let word = match strike {
+            Strike::Crash { member, down, disk } => {
+                self.leave(member, down, |(_, port)| port.kill());
+                if !disk {
+                    self.seats[member].place.state = stores();
+                }
+                "crashes"
+            }
+            Strike::Restart { member, down } => {
+                self.leave(member, down, |(member, port)| {
+                    drop(member.stop());
+                    port.kill();
+                });
+                "restarts"
+            }
+            Strike::Pause { member, stands } => {
+                self.seats[member].paused = self.clock.now().mono.plus(stands);
+                "pauses"
+            }
+            Strike::LoseCommit { member, unit, what } => {
+                self.cluster.lose_commit_answer(Some(&self.slot(member, unit)), what);
+                if what == LostAnswer::Late {
+                    let late = Duration::from_millis(200 + self.rng.below(9_000));
+                    self.after(late, Happening::DeliverLate);
+                }
+                "lost commits"
+            }
+            Strike::Fail { call, class } => {
+                self.cluster.fail_next(call, None, class);
+                "failed calls"
+            }
+            Strike::HoldMarkers { held } => {
+                self.cluster.hold_markers(HeldMarkers::All);
+                self.after(held, Happening::FreeMarkers);
+                "held markers"
+            }
+            Strike::ExpireSession { member, unit } => {
+                self.cluster.expire_session(&GroupId::from(self.unit(unit)), &self.slot(member, unit));
+                "expired sessions"
+            }
+            Strike::ExpireTransaction { member, unit } => {
+                self.cluster.expire_transaction(&self.slot(member, unit));
+                "expired transactions"
+            }
+            Strike::BrokerDown { down } => {
+                self.cluster.set_down(true);
+                self.after(down, Happening::BrokerUp);
+                "brokers down"
+            }
+        };
+        *self.out.struck.entry(word).or_default() += 1;
+    }
+
+    fn leave(&mut self, m: usize, down: Duration, how: impl FnOnce((Member, Arc<FakePort>))) {
+        if let Some(live) = self.seats[m].live.take() {
+            how(live);
+            self.after(down, Happening::Start(m));
+        }
+    }
+
+    fn unit(&self, unit: usize) -> String {
+        if unit == 0 { self.application.id.to_string() } else { topics::effects_unit(&self.application.id).to_string() }
+    }
+
+    fn slot(&self, member: usize, unit: usize) -> SlotName {
+        SlotName::from(format!("{}-{member:03}", self.unit(unit)))
+    }
+
+    fn finish(mut self) -> Outcome {
+        let results = self.people.results(&self.cluster);
+        let requested: Vec<_> = self.schedule.operations.iter().map(|p| (p.tenant(), p.id())).collect();
+        let found = judge(&requested, &results, &self.people.intents(&self.cluster), &self.target.books());
+        self.out.violations.extend(found.iter().map(ToString::to_string));
+        if !self.rested && self.out.violations.is_empty() {
+            self.out.violations.push("it never came to rest".to_owned());
+        }
+        let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
+        for r in last_states(&records).values() {
+            *self.out.ends.entry(r.status).or_default() += 1;
+        }
+        for (word, n) in self.target.struck() {
+            *self.out.struck.entry(word).or_default() += n;
+        }
+        if !self.out.violations.is_empty() {
+            let said = |r: &&ResultRecord| {
+                let code = r.code.as_deref().unwrap_or_default();
+                format!("{} {:?} {} version {:?} {code} {:?}", r.operation_id, r.kind, r.status.word(), r.version, r.flags)
+            };
+            self.out.timeline.extend(records.iter().map(said));
+            self.out.timeline.extend(self.target.books().iter().map(|b| format!("in the books: {} at {}", b.wire_key, b.applied_at)));
+            self.out.timeline.push(self.cluster.dump());
+        }
+        self.out
+    }
+}
+
+fn seat(m: usize, by: i64, clock: &Arc<ManualClock>, cluster: &MemoryCluster) -> Seat {
+    let place = Place {
+        cluster: cluster.clone(),
+        clock: Arc::new(Wrong { right: clock.clone(), by }),
+        state: stores(),
+        number: m as u32,
+        options: RuntimeOptions::default(),
+        metrics: Metrics::unread().expect("metrics of their own registry"),
+    };
+    Seat { place, live: None, paused: MonoTime(0), runs: 0 }
+}
+
+fn stores() -> StateManager {
+    StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).expect("stores in memory")
+}
