@@ -103,7 +103,7 @@ impl Approver {
             return Ok(());
         }
         let decision = match self.cases.get(&result.operation_id) {
-            Some(Class::Approved) => Decision::Approve,
+            Some(Class::Approved | Class::Refused) => Decision::Approve,
             Some(Class::DeniedByApprover) => Decision::Deny,
             _ => return Ok(()),
         };
