@@ -79,7 +79,10 @@ impl RdSource {
             Holder::Other => Some(Input::Fault(fault)),
             Holder::Ghost => {
                 tracing::warn!(slot = %self.slot.name(), "the group fenced this consumer's former membership; joining anew");
-                self.join_anew().err().map(Input::Fault)
+                match self.join_anew() {
+                    Ok(()) => self.ready.pop_front(),
+                    Err(fault) => Some(Input::Fault(fault)),
+                }
             }
         }
     }
