@@ -163,7 +163,6 @@ impl EffectTask {
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        crate::runtime::failpoint!("effects.journalled");
         self.pending.push(Pending::Call(Box::new(PendingCall {
             key: r.key(),
             deadline: r.deadline,
