@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::effects::{LedgerRecord, Phase};
 use crate::error::{Code, Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, TopicName, Tp};
@@ -52,6 +54,8 @@ pub struct Operations {
     reader: Box<dyn Reader>,
     tps: Vec<Tp>,
     ledger: TopicName,
+    /// Which operation a changelog key stands for: a tombstone has nothing but its key.
+    places: BTreeMap<(TopicName, Bytes), OperationKey>,
     /// Everything read so far.
     pub seen: BTreeMap<OperationKey, Seen>,
 }
@@ -88,7 +92,7 @@ impl Operations {
             start.push((tp.clone(), first));
         }
         reader.assign(&start).map_err(unreachable)?;
-        Ok(Self { reader, tps, ledger, seen: BTreeMap::new() })
+        Ok(Self { reader, tps, ledger, places: BTreeMap::new(), seen: BTreeMap::new() })
     }
 
     /// Reads up to what is committed now.
@@ -136,20 +140,38 @@ impl Operations {
 
     fn fold(&mut self, record: InRecord) -> Result<()> {
         let Some(key) = record.key else { return Ok(()) };
-        match (record.tp.topic == self.ledger, record.value) {
-            (true, Some(value)) if key.starts_with(b"s/") => {
+        let place = (record.tp.topic, key);
+        let of_ledger = place.0 == self.ledger;
+        match (of_ledger, record.value) {
+            (true, Some(value)) if place.1.starts_with(b"s/") => {
                 let ledger: LedgerRecord = internal::decode(&value)?;
                 let key = ledger.key();
+                self.places.insert(place, key.clone());
                 self.seen.entry(key).or_default().ledger = Some(ledger);
             }
             (false, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
                 let operation: OperationRecord = internal::decode(&value)?;
                 let key = operation.key();
+                self.places.insert(place, key.clone());
                 self.seen.entry(key).or_default().record = Some(operation);
             }
+            (_, None) => self.forget(&place, of_ledger),
             _ => {}
         }
         Ok(())
+    }
+
+    /// A record was deleted; an operation that neither half keeps any more is gone.
+    fn forget(&mut self, place: &(TopicName, Bytes), of_ledger: bool) {
+        let Some(key) = self.places.remove(place) else { return };
+        let Some(seen) = self.seen.get_mut(&key) else { return };
+        match of_ledger {
+            true => seen.ledger = None,
+            false => seen.record = None,
+        }
+        if seen.ledger.is_none() && seen.record.is_none() {
+            self.seen.remove(&key);
+        }
     }
 }
 

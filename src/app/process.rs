@@ -20,7 +20,7 @@ use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
-use super::purge::Purge;
+use super::purge::{Purge, purged};
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ impl Process {
         let recorded = Metrics::new(metrics)?;
         let state =
             StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
-        let purge = composed.effects.as_ref().map(|_| Purge::start(cluster.clone(), application.id.clone(), shared));
+        let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let options = options(config);

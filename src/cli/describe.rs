@@ -31,7 +31,7 @@ enum Drawing {
 
 /// Prints the graph of an application.
 pub fn run(args: &DescribeArgs, format: Format) -> Result<ExitCode> {
-    let application = load::application(&args.topology)?;
+    let application = load::offline(&args.topology)?.application;
     let drawn = match args.drawing {
         Drawing::Text => application.topology.describe(),
         Drawing::Mermaid => application.topology.mermaid(),

@@ -23,7 +23,7 @@ fn a_plan_waits_for_its_approval() {
     let out = bed.send(Event::Approval(ok));
     assert_eq!(states(&out), [Status::Approved]);
     let spent = effects(&out)[0].approval.clone().expect("the approval it spends");
-    assert_eq!((spent.id.as_str(), spent.approver.as_str()), ("a-1", "mira"));
+    assert_eq!((spent.id.as_str(), spent.approver.as_str()), ("a-1", "approver"));
     assert_eq!(spent.expires_at, WallTime(121_000), "no longer than the gate allows");
     assert_eq!(faults(&bed), Vec::<String>::new());
 }

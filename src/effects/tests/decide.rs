@@ -216,7 +216,7 @@ fn approvals_bind_to_the_plan() {
         tenant: "acme".into(),
         operation_id: "op-1".into(),
         plan_hash: "another-plan".into(),
-        approver: "mira".into(),
+        approver: "approver".into(),
         decision: crate::intents::Decision::Approve,
         expires_at: t(60),
         policy_version: "2".into(),
