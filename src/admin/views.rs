@@ -184,3 +184,50 @@ fn answered(seen: &Seen, command: &CommandId) -> Option<CommandAnswer> {
     let record = seen.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
     Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::intents::headers;
+    use crate::kafka::NewTopic;
+    use crate::kafka::memory::MemoryCluster;
+    use crate::record::{Headers, OutRecord};
+    use crate::time::{ManualClock, MonoTime, Now, WallTime};
+
+    /// If this broke, `ops list` would show operations that were forgotten long ago, and invite commands on them.
+    #[test]
+    fn what_was_deleted_is_no_longer_shown() {
+        let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+        let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+        let app = ApplicationId::new("orders");
+        let (operations, ledger) = (topics::changelog(&app, "operations"), topics::ledger_changelog(&app));
+        let topic = |name: &TopicName| NewTopic { name: name.clone(), partitions: 1, replication: 1, config: BTreeMap::new() };
+        cluster.admin().and_then(|a| a.create(&[topic(&operations), topic(&ledger)])).expect("creates");
+        let held = |id: &str| {
+            let key = OperationKey { tenant: "acme".into(), operation: OperationId::new(id), step: "place-order".into() };
+            internal::encode(&LedgerRecord::held(key, WallTime(9_000))).expect("encodes")
+        };
+        let schema = Headers::new().with(headers::SCHEMA, "ledger-status/1");
+        let put = |key: &str, value: Option<&[u8]>| {
+            let record = OutRecord {
+                topic: &ledger,
+                partition: None,
+                timestamp: None,
+                key: Some(key.as_bytes()),
+                value,
+                headers: Some(&schema),
+            };
+            cluster.publish(&[record], Duration::from_secs(1)).expect("publishes");
+        };
+        let (one, two) = (held("op-1"), held("op-2"));
+        put("s/1", Some(&one));
+        put("s/2", Some(&two));
+        put("s/1", None);
+        let mut seen = Operations::open(&cluster, &app).expect("opens");
+        seen.catch_up().expect("reads");
+        let shown: Vec<&str> = seen.seen.keys().map(|k| k.operation.as_str()).collect();
+        assert_eq!(shown, ["op-2"]);
+    }
+}

@@ -88,3 +88,47 @@ fn once<C: Cluster>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kafka::memory::MemoryCluster;
+    use crate::kafka::{Isolation, NewTopic, Slot, SlotMark, Source, TxLimits, TxSink, Wake};
+    use crate::record::OutRecord;
+    use crate::time::{ManualClock, MonoTime, Now, WallTime};
+
+    /// If this broke, intake and return topics would grow for ever; or, purged too far, a request would be gone unread.
+    #[test]
+    fn what_the_unit_has_committed_is_purged_and_nothing_else() {
+        let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+        let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+        let topic = TopicName::new("app-operations-repartition");
+        let tp = Tp::new(topic.clone(), 0);
+        let admin = cluster.admin().expect("an admin client");
+        let new = NewTopic { name: topic.clone(), partitions: 1, replication: 1, config: BTreeMap::new() };
+        admin.create(&[new]).expect("creates");
+        let record = OutRecord {
+            topic: &topic,
+            partition: Some(tp.partition),
+            key: None,
+            value: Some(b"v"),
+            headers: None,
+            timestamp: None,
+        };
+        for _ in 0..3 {
+            cluster.publish(std::slice::from_ref(&record), Duration::from_secs(1)).expect("publishes");
+        }
+        let slot = Slot { unit: "app".into(), group: GroupId::new("app"), number: 0 };
+        let mut source = cluster.source(&slot, std::slice::from_ref(&topic), Wake::none()).expect("joins");
+        let mut sink = cluster.sink(&slot, TxLimits::default()).expect("a producer");
+        sink.init().and_then(|()| sink.begin()).expect("begins");
+        let stamp = source.stamp().expect("a stamp");
+        sink.offsets(&[(tp.clone(), NextOffset(2))], &SlotMark::default(), &stamp).expect("offsets");
+        sink.commit(Duration::from_secs(1)).expect("commits");
+
+        let mut done = BTreeMap::new();
+        once(&cluster, &ApplicationId::new("app"), &BTreeMap::new(), &[(topic, 1)], &mut done).expect("purges");
+        let mut reader = cluster.reader(Isolation::Committed).expect("a reader");
+        assert_eq!(reader.ends(&tp, Isolation::Committed).expect("ends").0, NextOffset(2));
+    }
+}

@@ -305,7 +305,7 @@ fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
 }
 
 /// The spent approval, asked again at each send: one that has run out, or that names another plan, forbids further ones.
-fn approval_over(r: &LedgerRecord, now: WallTime) -> Option<Denial> {
+pub(super) fn approval_over(r: &LedgerRecord, now: WallTime) -> Option<Denial> {
     let approval = r.approval.as_ref()?;
     let why = match r.plan_hash.as_ref() == Some(&approval.plan_hash) {
         false => "is for another plan",

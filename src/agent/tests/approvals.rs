@@ -104,6 +104,17 @@ fn life_14_after_the_hand_over_the_owner_answers() {
     });
 }
 
+/// Rule 14: if an approval that was taken back counted as a late one after the hand-over, its redelivery would set sends free.
+#[test]
+fn life_14_a_revoked_approval_is_no_late_one() {
+    let mut bed = waiting(None);
+    let hash = bed.plan_hash();
+    bed.send(Event::Approval(approval("a-1", &hash, Decision::Approve)));
+    bed.send(Event::Approval(approval("a-2", &hash, Decision::Revoke)));
+    let out = bed.send(Event::Approval(approval("a-2", &hash, Decision::Approve)));
+    assert!(forwarded(&out).is_empty(), "{out:?}");
+}
+
 /// Rule 15: if the spend were not in the hand-over's record, a redelivered approval would be taken for a new one.
 #[test]
 fn life_15_an_approval_is_spent_once() {
