@@ -316,6 +316,8 @@ pub trait Admin: Send {
     fn create(&self, topics: &[NewTopic]) -> KResult<()>;
     /// Deletes everything before the positions.
     fn delete_records(&self, before: &[(Tp, NextOffset)]) -> KResult<()>;
+    /// A group's committed positions, where it has any; committed transactions only.
+    fn committed(&self, group: &GroupId, tps: &[Tp]) -> KResult<Vec<(Tp, NextOffset)>>;
     /// Live members of a group, as its coordinator lists them.
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>>;
     /// How many brokers answer.
