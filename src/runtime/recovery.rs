@@ -117,7 +117,7 @@ impl<C: Cluster> StreamThread<C> {
             }
             Err(TaskError::Kafka(f)) if matches!(f.class, Class::Retry | Class::Blocked) => {
                 tracing::warn!(slot = %self.slot, fault = %f, "recovering: trying again");
-                self.blocked(&f, recovery.since, now)?;
+                recovery.since = self.blocked(&f, recovery.since, now)?;
                 recovery.not_before = now.mono.plus(PAUSE);
                 self.recovery = Some(recovery);
                 Ok(true)
