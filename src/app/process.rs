@@ -168,7 +168,7 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
     }
     let all = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
     let all = all.chain(application.results.iter().chain(&application.dead_letters).cloned());
-    let new: Vec<_> = all
+    let new: Vec<crate::kafka::NewTopic> = all
         .map(|name| crate::kafka::NewTopic {
             name,
             partitions: config.topics.partitions,
@@ -176,7 +176,8 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
             config: Default::default(),
         })
         .collect();
-    admin.create(&new).map_err(crate::runtime::error_of)
+    admin.create(&new).map_err(crate::runtime::error_of)?;
+    new.iter().try_for_each(|t| crate::runtime::wait_for_topic(admin, &t.name))
 }
 
 fn options(config: &ProcessConfig) -> RuntimeOptions {

@@ -158,8 +158,8 @@ fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, w
     let env = [
         ("READBACK_BROKERS", ground.brokers()),
         ("READBACK_REGISTRY", ground.registry()),
-        ("READBACK_GROUP__SESSION_TIMEOUT", "6s".into()),
-        ("READBACK_GROUP__TRANSACTION_TIMEOUT", "5s".into()),
+        ("READBACK_GROUP__SESSION_TIMEOUT", "12s".into()),
+        ("READBACK_GROUP__TRANSACTION_TIMEOUT", "10s".into()),
         ("ORDERS_URL", target.url.clone()),
         ("MODEL_URL", target.url.clone()),
     ];

@@ -49,11 +49,11 @@ fn ensure(admin: &dyn Admin, topics: &[&InternalTopic], options: &RuntimeOptions
     tracing::info!(topics = ?missing.keys(), "creating topics");
     let new: Vec<NewTopic> = missing.into_values().collect();
     admin.create(&new).map_err(error_of)?;
-    new.iter().try_for_each(|t| wait_for(admin, &t.name))
+    new.iter().try_for_each(|t| wait_for_topic(admin, &t.name))
 }
 
-/// Metadata of a new topic takes a moment to reach every broker.
-fn wait_for(admin: &dyn Admin, name: &TopicName) -> Result<()> {
+/// Waits until a topic that was just created is listed: its metadata takes a moment to reach every broker.
+pub fn wait_for_topic(admin: &dyn Admin, name: &TopicName) -> Result<()> {
     for _ in 0..LOOKS {
         if admin.topic(name).map_err(error_of)?.is_some() {
             return Ok(());
