@@ -12,7 +12,7 @@ use readback::offset::NextOffset;
 use readback::record::OutRecord;
 use readback::testing::proxy::{END_TXN, Fate, Proxy};
 
-use crate::{alone, cluster_at, shared, stack, until};
+use crate::{alone, cluster_at, patient_cluster, shared, stack, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -234,7 +234,7 @@ fn a_commit_without_any_answer_is_unknown_until_the_offsets_are_read() {
 #[test]
 fn a_broker_killed_inside_a_transaction_leaves_offsets_and_output_agreeing() {
     let _alone = alone();
-    let c = cluster_at(stack().brokers());
+    let c = patient_cluster();
     let topic = topic(&c, "killed");
     let mut source = source(&c, &slot(&topic), &topic);
     let mut old = sink(&c, &slot(&topic), TxLimits::default());
