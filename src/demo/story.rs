@@ -24,6 +24,9 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Partitions of the demo's topics.
 pub const PARTITIONS: u32 = 4;
 
+/// The requests come in so many bursts.
+const BURSTS: usize = 50;
+
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
@@ -225,11 +228,11 @@ fn play<G: Ground>(
     let until = Instant::now() + options.patience;
     let mut sent = 0;
     loop {
-        let burst = cases.len().div_ceil(150).max(1);
-        for case in cases.iter().skip(sent).take(burst) {
-            feed::request(ground.cluster(), requests, case, SystemClock.now().wall)?;
+        let next = (sent + cases.len().div_ceil(BURSTS)).min(cases.len());
+        if next > sent {
+            feed::requests(ground.cluster(), requests, &cases[sent..next], SystemClock.now().wall)?;
+            sent = next;
         }
-        sent = (sent + burst).min(cases.len());
         faults.due(ground, sent, members, &progress)?;
         approver.turn(ground.cluster(), Duration::from_millis(150), SystemClock.now().wall)?;
         members.iter_mut().try_for_each(|m| m.check(options.breaks != Breaks::Demo))?;

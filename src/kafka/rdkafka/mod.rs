@@ -3,6 +3,7 @@
 mod admin;
 mod context;
 mod convert;
+mod ghost;
 mod raw;
 mod reader;
 mod sink;

@@ -11,6 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::context::{Context, unassign_all};
+use super::ghost::{Holder, Ours};
 use super::{RdCluster, convert, creation, raw};
 use crate::ids::{TopicName, Tp};
 use crate::kafka::{
@@ -34,31 +35,69 @@ struct Part {
 pub struct RdSource {
     cluster: RdCluster,
     slot: Slot,
+    topics: Vec<TopicName>,
     wake: Wake,
     parts: Vec<Part>,
     ready: VecDeque<Input>,
+    ours: Ours,
+    /// Since when the consumer is fenced, and by whom is not known yet.
+    fenced: Option<Instant>,
+    /// Lost with a former consumer: there is nothing to unassign any more.
+    bygone: Vec<Tp>,
     consumer: Option<Arc<BaseConsumer<Context>>>,
 }
 
+/// Between two questions who holds the slot.
+const ASK_AGAIN: Duration = Duration::from_millis(300);
+
 impl RdSource {
     pub(super) fn join(cluster: RdCluster, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self> {
-        let name = slot.name();
-        let mut consumer: BaseConsumer<Context> = cluster
-            .member(slot)
-            .create_with_context(Context::new(name.as_str()))
-            .map_err(|e| creation("creating the consumer", &name, &e))?;
-        let waker = wake.clone();
-        consumer.set_nonempty_callback(move || waker.wake());
-        let topics: Vec<&str> = topics.iter().map(TopicName::as_str).collect();
-        consumer.subscribe(&topics).map_err(|e| convert::fault(consumer.client(), "subscribing", &name, &e))?;
+        let consumer = subscribed(&cluster, slot, topics, &wake)?;
         Ok(Self {
             cluster,
             slot: slot.clone(),
+            topics: topics.to_vec(),
             wake,
             parts: Vec::new(),
             ready: VecDeque::new(),
+            ours: Ours::default(),
+            fenced: None,
+            bygone: Vec::new(),
             consumer: Some(Arc::new(consumer)),
         })
+    }
+
+    /// The consumer is fenced: by another holder of the slot, or by its own ghost; then it joins anew.
+    fn fenced(&mut self, fault: KafkaFault) -> Option<Input> {
+        let now = Instant::now();
+        if self.fenced.is_some_and(|asked| now.duration_since(asked) < ASK_AGAIN) {
+            return None;
+        }
+        self.fenced = Some(now);
+        match self.ours.holder(&self.cluster, &self.slot) {
+            Holder::Unknown => None,
+            Holder::Other => Some(Input::Fault(fault)),
+            Holder::Ghost => {
+                tracing::warn!(slot = %self.slot.name(), "the group fenced this consumer's former membership; joining anew");
+                match self.join_anew() {
+                    Ok(()) => self.ready.pop_front(),
+                    Err(fault) => Some(Input::Fault(fault)),
+                }
+            }
+        }
+    }
+
+    fn join_anew(&mut self) -> KResult<()> {
+        let lost: Vec<Tp> = self.parts.iter().map(|p| p.tp.clone()).collect();
+        self.close();
+        self.ready.clear();
+        self.consumer = Some(Arc::new(subscribed(&self.cluster, &self.slot, &self.topics, &self.wake)?));
+        self.fenced = None;
+        if !lost.is_empty() {
+            self.bygone.clone_from(&lost);
+            self.ready.push_back(Input::Lost(Revoked { partitions: lost }));
+        }
+        Ok(())
     }
 
     fn consumer(&self) -> KResult<&Arc<BaseConsumer<Context>>> {
@@ -126,6 +165,14 @@ impl Source for RdSource {
                 return Some(input);
             }
             let consumer = self.consumer.clone()?;
+            // A rebalance goes before records that were fetched under the old assignment.
+            if let Some(event) = consumer.context().rebalance_event() {
+                return Some(event);
+            }
+            if self.fenced.is_some() {
+                let detail = "the group calls this consumer fenced";
+                return self.fenced(KafkaFault::new(Class::SlotTaken, "keeping the slot", self.slot.name(), detail));
+            }
             match consumer.poll(Duration::ZERO) {
                 None => return consumer.context().rebalance_event(),
                 Some(Ok(message)) => {
@@ -134,7 +181,10 @@ impl Source for RdSource {
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => self.drained(partition),
-                Some(Err(e)) => return Some(Input::Fault(self.fault("reading", self.slot.name(), &e))),
+                Some(Err(e)) => match self.fault("reading", self.slot.name(), &e) {
+                    fault if fault.class == Class::SlotTaken => return self.fenced(fault),
+                    fault => return Some(Input::Fault(fault)),
+                },
             }
         }
     }
@@ -181,10 +231,16 @@ impl Source for RdSource {
         }
         let list = convert::positions(list)?;
         let done = if cooperative { consumer.incremental_assign(&list) } else { consumer.assign(&list) };
-        done.map_err(|e| self.fault("taking an assignment", self.slot.name(), &e))
+        done.map_err(|e| self.fault("taking an assignment", self.slot.name(), &e))?;
+        self.ours.note(&consumer);
+        Ok(())
     }
 
     fn released(&mut self, revoked: &Revoked) -> KResult<()> {
+        if !self.bygone.is_empty() && self.bygone == revoked.partitions {
+            self.bygone.clear();
+            return Ok(());
+        }
         let consumer = Arc::clone(self.consumer()?);
         let done = if matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
             self.parts.retain(|p| !revoked.partitions.contains(&p.tp));
@@ -287,4 +343,18 @@ impl Drop for RdSource {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// A consumer that has joined the slot's group.
+fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
+    let name = slot.name();
+    let mut consumer: BaseConsumer<Context> = cluster
+        .member(slot)
+        .create_with_context(Context::new(name.as_str()))
+        .map_err(|e| creation("creating the consumer", &name, &e))?;
+    let waker = wake.clone();
+    consumer.set_nonempty_callback(move || waker.wake());
+    let topics: Vec<&str> = topics.iter().map(TopicName::as_str).collect();
+    consumer.subscribe(&topics).map_err(|e| convert::fault(consumer.client(), "subscribing", &name, &e))?;
+    Ok(consumer)
 }
