@@ -59,12 +59,16 @@ fn main() {
     drop(feed);
     gap_table(gaps);
 
-    ground.fill(&app.input, 500_000, &|i| (format!("k-{}", i % 1000), format!(r#"{{"at":0,"n":{i},"note":"{}"}}"#, "x".repeat(150))));
+    ground
+        .fill(&app.input, 500_000, &|i| (format!("k-{}", i % 1000), format!(r#"{{"at":0,"n":{i},"note":"{}"}}"#, "x".repeat(150))));
     while members.iter().any(|m| m.metric("readback_input_behind_offsets", "") > 0.0) {
         std::thread::sleep(Duration::from_millis(500));
     }
     let loaded = status_mb(members[1].pid(), "VmHWM");
-    table(&["a member's memory", "MB"], &[vec!["idle".to_owned(), format!("{:.0}", idle.0)], vec!["peak under load".to_owned(), format!("{loaded:.0}")]]);
+    table(
+        &["a member's memory", "MB"],
+        &[vec!["idle".to_owned(), format!("{:.0}", idle.0)], vec!["peak under load".to_owned(), format!("{loaded:.0}")]],
+    );
     println!("\nidle CPU: {:.2} % of a core", idle.1 * 100.0);
     keep("latency", &json!({ "memory_mb": { "idle": idle.0, "load": loaded }, "idle_cpu": idle.1, "machine": machine }));
 }
@@ -88,7 +92,10 @@ fn commits(member: &Member) -> (f64, f64) {
 fn latency_table(machine: &str, rate: u64, seconds: u64, direct: Vec<f64>, through: Vec<f64>, commit_ms: f64) {
     let row = |name: &str, mut v: Vec<f64>| {
         let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|q| quantile(&mut v, q) / 1e3);
-        keep("latency", &json!({ "what": name, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "records": v.len(), "machine": machine }));
+        keep(
+            "latency",
+            &json!({ "what": name, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "records": v.len(), "machine": machine }),
+        );
         let ms = |x: f64| format!("{x:.1}");
         vec![name.to_owned(), v.len().to_string(), ms(p50), ms(p95), ms(p99)]
     };
@@ -161,7 +168,12 @@ impl Feed {
             while !told.load(Ordering::Acquire) {
                 let due = (start.elapsed().as_secs_f64() * rate as f64) as u64;
                 while sent < due {
-                    send(&producer, &topic, &format!("k-{}", sent % 1000), &format!(r#"{{"at":{},"n":{sent}}}"#, now(began) as u64));
+                    send(
+                        &producer,
+                        &topic,
+                        &format!("k-{}", sent % 1000),
+                        &format!(r#"{{"at":{},"n":{sent}}}"#, now(began) as u64),
+                    );
                     sent += 1;
                 }
                 std::thread::sleep(Duration::from_micros(500));

@@ -67,7 +67,12 @@ fn compare(arguments: &Arguments) {
     }
     let row = |name: &str, member: &str, unit: f64, digits: usize| {
         let [bare, ours] = [median(&runs[0], member), median(&runs[1], member)];
-        vec![name.to_owned(), format!("{:.digits$}", bare / unit), format!("{:.digits$}", ours / unit), format!("{:.2}", ours / bare)]
+        vec![
+            name.to_owned(),
+            format!("{:.digits$}", bare / unit),
+            format!("{:.digits$}", ours / unit),
+            format!("{:.2}", ours / bare),
+        ]
     };
     println!("\n{records} records, {rounds} runs of each in turns, medians; {machine}");
     table(

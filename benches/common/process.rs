@@ -85,7 +85,12 @@ impl Member {
         let until = Instant::now() + Duration::from_secs(60);
         while self.metric("readback_tasks", "") < tasks {
             let ended = self.child.as_mut().and_then(|c| c.try_wait().ok().flatten());
-            assert!(ended.is_none() && Instant::now() < until, "member {} has not started; its log is in {:?}", self.ordinal, self.dir);
+            assert!(
+                ended.is_none() && Instant::now() < until,
+                "member {} has not started; its log is in {:?}",
+                self.ordinal,
+                self.dir
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
