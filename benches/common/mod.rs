@@ -87,7 +87,10 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
+        // What went wrong stands in the members' logs.
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
     }
 }
 
