@@ -194,7 +194,7 @@ impl World {
     pub fn resolve(&mut self, second: bool) {
         let Some(r) = &self.ledger else { return };
         let mut c = command(CommandKind::Resolve, "op-1", "r-1");
-        (c.seen, c.resolution, c.second) = (Some(r.version), Some(Resolution::NotApplied), second.then(|| "jon".into()));
+        (c.seen, c.resolution, c.second) = (Some(r.version), Some(Resolution::NotApplied), second.then(|| "second".into()));
         let burned = if self.rules.hold(Rule::CloseBurns) { self.burn() } else { vec![] };
         self.event(Event::Command { command: Box::new(c), burned });
     }

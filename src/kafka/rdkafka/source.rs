@@ -47,6 +47,20 @@ pub struct RdSource {
     consumer: Option<Arc<BaseConsumer<Context>>>,
 }
 
+/// What one look at the shared queue gave.
+enum Polled {
+    /// There is nothing.
+    Nothing,
+    /// A record of a shared partition.
+    Record(InRecord),
+    /// Something else for the owner.
+    Event(Input),
+    /// Something that was put aside: look again.
+    Kept,
+}
+
+/// Records put aside at most while their owner takes none.
+const KEPT: usize = 2_000;
 /// Between two questions who holds the slot.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 
@@ -68,20 +82,20 @@ impl RdSource {
     }
 
     /// The consumer is fenced: by another holder of the slot, or by its own ghost; then it joins anew.
-    fn fenced(&mut self, fault: KafkaFault) -> Option<Input> {
+    fn fenced(&mut self, fault: KafkaFault) -> Polled {
         let now = Instant::now();
         if self.fenced.is_some_and(|asked| now.duration_since(asked) < ASK_AGAIN) {
-            return None;
+            return Polled::Nothing;
         }
         self.fenced = Some(now);
         match self.ours.holder(&self.cluster, &self.slot) {
-            Holder::Unknown => None,
-            Holder::Other => Some(Input::Fault(fault)),
+            Holder::Unknown => Polled::Nothing,
+            Holder::Other => Polled::Event(Input::Fault(fault)),
             Holder::Ghost => {
                 tracing::warn!(slot = %self.slot.name(), "the group fenced this consumer's former membership; joining anew");
                 match self.join_anew() {
-                    Ok(()) => self.ready.pop_front(),
-                    Err(fault) => Some(Input::Fault(fault)),
+                    Ok(()) => self.ready.pop_front().map_or(Polled::Nothing, Polled::Event),
+                    Err(fault) => Polled::Event(Input::Fault(fault)),
                 }
             }
         }
@@ -141,6 +155,31 @@ impl RdSource {
         self.ready.extend(drained.into_iter().map(Input::Drained));
     }
 
+    /// One look at the shared queue.
+    fn poll(&mut self) -> Polled {
+        let Some(consumer) = self.consumer.clone() else { return Polled::Nothing };
+        // A rebalance goes before records that were fetched under the old assignment.
+        if let Some(event) = consumer.context().rebalance_event() {
+            return Polled::Event(event);
+        }
+        if self.fenced.is_some() {
+            let detail = "the group calls this consumer fenced";
+            return self.fenced(KafkaFault::new(Class::SlotTaken, "keeping the slot", self.slot.name(), detail));
+        }
+        match consumer.poll(Duration::ZERO) {
+            None => consumer.context().rebalance_event().map_or(Polled::Nothing, Polled::Event),
+            Some(Ok(message)) => Self::take(&mut self.parts, &message).map_or(Polled::Kept, Polled::Record),
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                self.drained(partition);
+                Polled::Kept
+            }
+            Some(Err(e)) => match self.fault("reading", self.slot.name(), &e) {
+                fault if fault.class == Class::SlotTaken => self.fenced(fault),
+                fault => Polled::Event(Input::Fault(fault)),
+            },
+        }
+    }
+
     fn committed_list(&self, tps: &[Tp], isolation: Isolation) -> Result<rdkafka::TopicPartitionList, KafkaError> {
         let list = convert::partitions(tps);
         let limit = self.cluster.config().offsets;
@@ -164,29 +203,26 @@ impl Source for RdSource {
             if let Some(input) = self.ready.pop_front() {
                 return Some(input);
             }
-            let consumer = self.consumer.clone()?;
-            // A rebalance goes before records that were fetched under the old assignment.
-            if let Some(event) = consumer.context().rebalance_event() {
-                return Some(event);
-            }
-            if self.fenced.is_some() {
-                let detail = "the group calls this consumer fenced";
-                return self.fenced(KafkaFault::new(Class::SlotTaken, "keeping the slot", self.slot.name(), detail));
-            }
-            match consumer.poll(Duration::ZERO) {
-                None => return consumer.context().rebalance_event(),
-                Some(Ok(message)) => {
-                    if let Some(record) = Self::take(&mut self.parts, &message) {
-                        return Some(Input::Record(record));
-                    }
-                }
-                Some(Err(KafkaError::PartitionEOF(partition))) => self.drained(partition),
-                Some(Err(e)) => match self.fault("reading", self.slot.name(), &e) {
-                    fault if fault.class == Class::SlotTaken => return self.fenced(fault),
-                    fault => return Some(Input::Fault(fault)),
-                },
+            match self.poll() {
+                Polled::Nothing => return None,
+                Polled::Event(input) => return Some(input),
+                Polled::Record(record) => return Some(Input::Record(record)),
+                Polled::Kept => {}
             }
         }
+    }
+
+    fn heed(&mut self) -> Option<Input> {
+        while self.ready.len() < KEPT {
+            match self.poll() {
+                Polled::Nothing => return None,
+                Polled::Event(Input::Fault(fault)) if fault.class == Class::Retry => {}
+                Polled::Event(input) => return Some(input),
+                Polled::Record(record) => self.ready.push_back(Input::Record(record)),
+                Polled::Kept => {}
+            }
+        }
+        None
     }
 
     fn next_of(&mut self, tp: &Tp) -> Option<Input> {
@@ -279,6 +315,9 @@ impl Source for RdSource {
 
     fn seek(&mut self, to: &[(Tp, NextOffset)]) -> KResult<()> {
         const DOING: &str = "moving the position";
+        if to.is_empty() {
+            return Ok(());
+        }
         let consumer = Arc::clone(self.consumer()?);
         for (tp, next) in to {
             if let Some(part) = self.parts.iter_mut().find(|p| p.tp == *tp) {
@@ -286,6 +325,7 @@ impl Source for RdSource {
                 part.strays.clear();
             }
         }
+        self.ready.retain(|input| !matches!(input, Input::Record(r) if to.iter().any(|(tp, _)| *tp == r.tp)));
         let until = Instant::now() + self.cluster.config().request;
         loop {
             let list = convert::positions(to.iter().map(|(tp, next)| (tp, *next)))?;

@@ -9,6 +9,6 @@ mod schedule;
 mod search;
 mod world;
 
-pub use schedule::{App, Again, Class, Planned, Schedule, Strike, Struck};
+pub use schedule::{Again, App, Class, Planned, Schedule, Strike, Struck};
 pub use search::{Found, search, shrink};
 pub use world::{Applications, Outcome, run};

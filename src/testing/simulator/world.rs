@@ -13,8 +13,8 @@ use crate::effects;
 use crate::error::{Error, Result, codes};
 use crate::ids::{GroupId, SlotName};
 use crate::intents::{ResultRecord, Status, topics};
-use crate::kafka::memory::{HeldMarkers, LostAnswer, MemoryCluster};
 use crate::kafka::Cluster;
+use crate::kafka::memory::{HeldMarkers, LostAnswer, MemoryCluster};
 use crate::record::OutRecord;
 use crate::runtime::{Metrics, RuntimeOptions, ensure_topics};
 use crate::state::{StateConfig, StateManager};
@@ -168,7 +168,19 @@ impl<'a> World<'a> {
         let rng = Rng::new(schedule.seed ^ 0x7475_726e_73);
         let (events, out) = (BTreeMap::new(), Outcome::default());
         let mut w = Self {
-            schedule, application, weakened, clock, cluster, target, seats, events, numbered: 0, people, rng, rested: false, out,
+            schedule,
+            application,
+            weakened,
+            clock,
+            cluster,
+            target,
+            seats,
+            events,
+            numbered: 0,
+            people,
+            rng,
+            rested: false,
+            out,
         };
         w.plan();
         w
@@ -442,7 +454,9 @@ impl<'a> World<'a> {
                 format!("{} {:?} {} version {:?} {code} {:?}", r.operation_id, r.kind, r.status.word(), r.version, r.flags)
             };
             self.out.timeline.extend(records.iter().map(said));
-            self.out.timeline.extend(self.target.books().iter().map(|b| format!("in the books: {} at {}", b.wire_key, b.applied_at)));
+            self.out
+                .timeline
+                .extend(self.target.books().iter().map(|b| format!("in the books: {} at {}", b.wire_key, b.applied_at)));
             self.out.timeline.push(self.cluster.dump());
         }
         self.out
