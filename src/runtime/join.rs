@@ -135,11 +135,7 @@ impl<C: Cluster> StreamThread<C> {
         match self.source.committed(&join.assigned.partitions, Isolation::Committed) {
             Ok(committed) => Ok(Some(committed)),
             Err(f) if matches!(f.class, Class::Blocked | Class::Retry) => {
-<<<<<<< HEAD
                 self.blocked(&f, join.since, now);
-=======
-                join.since = self.blocked(&f, join.since, now)?;
->>>>>>> chaos
                 join.not_before = now.mono.plus(BLOCKED_PAUSE);
                 if f.class == Class::Blocked && !join.asked_who && now.mono.since(join.since) >= BLOCKED_PATIENCE {
                     join.asked_who = true;
@@ -151,7 +147,6 @@ impl<C: Cluster> StreamThread<C> {
         }
     }
 
-<<<<<<< HEAD
     /// Takes note of something that must be waited for, and says so now and then. There is no end to it: the metric and the state
     /// show it, and whoever can end it is not us.
     pub(super) fn blocked(&mut self, fault: &KafkaFault, since: MonoTime, now: Now) {
@@ -163,23 +158,6 @@ impl<C: Cluster> StreamThread<C> {
             self.said = now.mono;
             tracing::warn!(slot = %self.slot, %fault, ?waited, "waiting before work can go on");
         }
-=======
-    /// Takes note of blocked offsets; an error once it lasts longer than any transaction may. Answers since when they are: while
-    /// the group's coordinator can't be reached, nobody knows, and waiting helps.
-    pub(super) fn blocked(&mut self, fault: &KafkaFault, since: MonoTime, now: Now) -> Step<MonoTime> {
-        self.metrics.blocked.inc();
-        let waited = now.mono.since(since);
-        tracing::debug!(slot = %self.slot, %fault, ?waited, "committed offsets can't be read yet");
-        if fault.class == Class::Blocked && waited > self.seed.options.transaction_timeout + self.seed.options.session_timeout {
-            if self.seed.cluster.admin().and_then(|a| a.members(&self.seed.plan.group)).is_err() {
-                return Ok(now.mono);
-            }
-            let error =
-                Error::new(codes::OFFSETS_BLOCKED, Fault::Unreachable, format!("reading committed offsets for {}", self.slot));
-            return Err(error.because(fault.clone()).next("find the open transaction that blocks the group's offsets").into());
-        }
-        Ok(since)
->>>>>>> chaos
     }
 
     /// Fences the slot that the offsets' marks name, where it is one of this unit's and no longer in the group.

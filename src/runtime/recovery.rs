@@ -117,12 +117,7 @@ impl<C: Cluster> StreamThread<C> {
                 Ok(true)
             }
             Err(TaskError::Kafka(f)) if matches!(f.class, Class::Retry | Class::Blocked) => {
-<<<<<<< HEAD
                 self.blocked(&f, recovery.since, now);
-=======
-                tracing::warn!(slot = %self.slot, fault = %f, "recovering: trying again");
-                recovery.since = self.blocked(&f, recovery.since, now)?;
->>>>>>> chaos
                 recovery.not_before = now.mono.plus(PAUSE);
                 self.recovery = Some(recovery);
                 Ok(true)
