@@ -23,7 +23,6 @@ const SERVE_EVERY: u32 = 1024;
 pub struct RdSink {
     name: SlotName,
     limits: TxLimits,
-    request: Duration,
     sent: u32,
     seen: Seen,
     reports: Reports,
@@ -90,8 +89,7 @@ impl RdSink {
             .create_with_context(Context::new(name.as_str()))
             .map_err(|e| creation("creating the producer", name, &e))?;
         let reports = Reports::of(producer.client());
-        let request = cluster.config().request;
-        Ok(Self { name: name.clone(), limits, request, sent: 0, seen: Seen::default(), reports, producer })
+        Ok(Self { name: name.clone(), limits, sent: 0, seen: Seen::default(), reports, producer })
     }
 
     fn fault(&self, doing: &'static str, e: &KafkaError) -> KafkaFault {
