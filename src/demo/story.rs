@@ -15,7 +15,7 @@ use super::breaks::Stage;
 use super::cases::{Case, draw};
 use super::feed::{self, Approver, Outlet, unreachable};
 use super::files;
-use super::members::MemberSetup;
+use super::members::{Member, MemberSetup};
 use super::screen::{Progress, Report};
 use super::target::Target;
 use super::verdict::{judge, last_status, settled};
