@@ -7,6 +7,7 @@ mod load;
 mod ops;
 mod output;
 mod run;
+mod test;
 mod timeline;
 
 pub use output::{Format, fail};
@@ -44,6 +45,8 @@ enum Command {
     Run(run::RunArgs),
     /// Print the graph of an application.
     Describe(describe::DescribeArgs),
+    /// Run an application on recorded input and compare what comes of it.
+    Test(test::TestArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
     /// Explain an error code, or list all of them.
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Test(args) => test::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
     };
     match done {
