@@ -2,7 +2,12 @@
 //!
 //! `READBACK_SCHEDULES=N` plays more schedules than the default, `READBACK_SEED=n` replays one and prints what happened.
 
+use std::path::Path;
+
 use readback::app::Weakened;
+use readback::config::yaml;
+use readback::driver::recorded;
+use readback::effects::Rule;
 use readback::testing::simulator::{Applications, Schedule, run, search, shrink};
 
 /// Schedules of a default run; in full by `READBACK_SCHEDULES=1000000`.
@@ -33,4 +38,41 @@ fn replay(seed: u64) {
     let outcome = run(&Applications::new(), &schedule, Weakened::default());
     println!("{schedule:#?}\n{}", outcome.timeline.join("\n"));
     assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+}
+
+/// Rules whose absence random schedules find. What is not here is shown by traces in `src/effects/tests/traces.rs`, or needs a target
+/// with key memory, a third process, or an operator who errs: `KeyOutlivesSend`, `FiniteKeyNeedsBound`, `HearsayNeedsToken`,
+/// `PersonAfterSettle`, `RecordsOutliveIntents`, `AcceptedIsNotDone`, `JournalBeforeCall`, `KeepCompletions`, `QuietLane`,
+/// `HoldEarlyCommands`, `CloseBurns`, `ChecksOnlyForbid`, `NegativeSpeaksForItself`, `SettleFromLastSend`.
+const FOUND_BY_CHANCE: &[Rule] = &[
+    Rule::SilenceIsNotNo,
+    Rule::SettleBeforeAbsent,
+    Rule::CompleteReads,
+    Rule::CoverEveryAttempt,
+    Rule::TakeOverIsMaybe,
+    Rule::CancelWaits,
+];
+
+/// If this broke, the simulator would be blind: it could not see the harm that a rule prevents, so its silence would prove nothing.
+#[test]
+fn every_rule_is_needed() {
+    let bound = number("READBACK_SCHEDULES").unwrap_or(3_000);
+    for &rule in FOUND_BY_CHANCE {
+        let weakened = Weakened { effects: Some(rule), ..Weakened::default() };
+        let found = search(0..bound, 2, weakened);
+        println!("{rule:?}: {} schedules", found.played);
+        assert!(found.failing.is_some(), "{rule:?} switched off, and {bound} schedules show no harm");
+    }
+}
+
+/// If this broke, `readback test` would not tell a change of behaviour from none, or the examples would not do what they say.
+#[test]
+fn recorded_runs_come_out_as_expected() {
+    for name in ["orders", "webhook"] {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology").join(name);
+        let declared = yaml::offline(|| readback::declare::load(&dir));
+        let application = declared.unwrap_or_else(|d| panic!("{name} can't be read:\n{d}")).application;
+        let update = std::env::var_os("READBACK_UPDATE").is_some();
+        recorded::run(&application, &dir, update).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
 }

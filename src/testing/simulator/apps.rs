@@ -96,8 +96,7 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
     match app {
         App::Plain => {
             let operation = planned.id().to_string();
-            let wanted =
-                Wanted { operation, tenant: planned.tenant().to_string(), sku, quantity, resource, deadline: deadline.0 };
+            let wanted = Wanted { operation, tenant: planned.tenant().to_string(), sku, quantity, resource, deadline: deadline.0 };
             let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");
             Message { topic: "plain.wanted".into(), key: planned.id().to_string(), value, headers: Headers::new() }
         }

@@ -4,11 +4,12 @@
 //! A seed gives a [`Schedule`]; [`run`] plays it. The same schedule gives the same run, turn by turn.
 
 mod apps;
+mod happen;
 mod operator;
 mod schedule;
 mod search;
 mod world;
 
-pub use schedule::{App, Again, Class, Planned, Schedule, Strike, Struck};
+pub use schedule::{Again, App, Class, Planned, Schedule, Strike, Struck};
 pub use search::{Found, search, shrink};
 pub use world::{Applications, Outcome, run};

@@ -213,7 +213,8 @@ fn strike(rng: &mut Rng) -> Strike {
             Strike::LoseCommit { member, unit, what }
         }
         7 => {
-            let calls = [Call::Init, Call::Send, Call::Flush, Call::Offsets, Call::Commit, Call::Abort, Call::Committed, Call::Stamp];
+            let calls =
+                [Call::Init, Call::Send, Call::Flush, Call::Offsets, Call::Commit, Call::Abort, Call::Committed, Call::Stamp];
             let classes = [FaultClass::Abort, FaultClass::Rebuild, FaultClass::Fenced];
             Strike::Fail { call: calls[rng.below(8) as usize], class: classes[rng.below(3) as usize] }
         }
