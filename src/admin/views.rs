@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::effects::{LedgerRecord, Phase};
 use crate::error::{Code, Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, TopicName, Tp};
@@ -52,6 +54,8 @@ pub struct Operations {
     reader: Box<dyn Reader>,
     tps: Vec<Tp>,
     ledger: TopicName,
+    /// Which operation a changelog key stands for: a tombstone has nothing but its key.
+    places: BTreeMap<(TopicName, Bytes), OperationKey>,
     /// Everything read so far.
     pub seen: BTreeMap<OperationKey, Seen>,
 }
@@ -88,7 +92,7 @@ impl Operations {
             start.push((tp.clone(), first));
         }
         reader.assign(&start).map_err(unreachable)?;
-        Ok(Self { reader, tps, ledger, seen: BTreeMap::new() })
+        Ok(Self { reader, tps, ledger, places: BTreeMap::new(), seen: BTreeMap::new() })
     }
 
     /// Reads up to what is committed now.
@@ -136,20 +140,38 @@ impl Operations {
 
     fn fold(&mut self, record: InRecord) -> Result<()> {
         let Some(key) = record.key else { return Ok(()) };
-        match (record.tp.topic == self.ledger, record.value) {
-            (true, Some(value)) if key.starts_with(b"s/") => {
+        let place = (record.tp.topic, key);
+        let of_ledger = place.0 == self.ledger;
+        match (of_ledger, record.value) {
+            (true, Some(value)) if place.1.starts_with(b"s/") => {
                 let ledger: LedgerRecord = internal::decode(&value)?;
                 let key = ledger.key();
+                self.places.insert(place, key.clone());
                 self.seen.entry(key).or_default().ledger = Some(ledger);
             }
             (false, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
                 let operation: OperationRecord = internal::decode(&value)?;
                 let key = operation.key();
+                self.places.insert(place, key.clone());
                 self.seen.entry(key).or_default().record = Some(operation);
             }
+            (_, None) => self.forget(&place, of_ledger),
             _ => {}
         }
         Ok(())
+    }
+
+    /// A record was deleted; an operation that neither half keeps any more is gone.
+    fn forget(&mut self, place: &(TopicName, Bytes), of_ledger: bool) {
+        let Some(key) = self.places.remove(place) else { return };
+        let Some(seen) = self.seen.get_mut(&key) else { return };
+        match of_ledger {
+            true => seen.ledger = None,
+            false => seen.record = None,
+        }
+        if seen.ledger.is_none() && seen.record.is_none() {
+            self.seen.remove(&key);
+        }
     }
 }
 
@@ -161,4 +183,51 @@ fn answered(seen: &Seen, command: &CommandId) -> Option<CommandAnswer> {
     }
     let record = seen.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
     Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::intents::headers;
+    use crate::kafka::NewTopic;
+    use crate::kafka::memory::MemoryCluster;
+    use crate::record::{Headers, OutRecord};
+    use crate::time::{ManualClock, MonoTime, Now, WallTime};
+
+    /// If this broke, `ops list` would show operations that were forgotten long ago, and invite commands on them.
+    #[test]
+    fn what_was_deleted_is_no_longer_shown() {
+        let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+        let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+        let app = ApplicationId::new("orders");
+        let (operations, ledger) = (topics::changelog(&app, "operations"), topics::ledger_changelog(&app));
+        let topic = |name: &TopicName| NewTopic { name: name.clone(), partitions: 1, replication: 1, config: BTreeMap::new() };
+        cluster.admin().and_then(|a| a.create(&[topic(&operations), topic(&ledger)])).expect("creates");
+        let held = |id: &str| {
+            let key = OperationKey { tenant: "acme".into(), operation: OperationId::new(id), step: "place-order".into() };
+            internal::encode(&LedgerRecord::held(key, WallTime(9_000))).expect("encodes")
+        };
+        let schema = Headers::new().with(headers::SCHEMA, "ledger-status/1");
+        let put = |key: &str, value: Option<&[u8]>| {
+            let record = OutRecord {
+                topic: &ledger,
+                partition: None,
+                timestamp: None,
+                key: Some(key.as_bytes()),
+                value,
+                headers: Some(&schema),
+            };
+            cluster.publish(&[record], Duration::from_secs(1)).expect("publishes");
+        };
+        let (one, two) = (held("op-1"), held("op-2"));
+        put("s/1", Some(&one));
+        put("s/2", Some(&two));
+        put("s/1", None);
+        let mut seen = Operations::open(&cluster, &app).expect("opens");
+        seen.catch_up().expect("reads");
+        let shown: Vec<&str> = seen.seen.keys().map(|k| k.operation.as_str()).collect();
+        assert_eq!(shown, ["op-2"]);
+    }
 }

@@ -97,6 +97,7 @@ fn store(app: &ApplicationId) -> StoreSpec {
 
 /// The topics that the sub-topology reads and keeps its state in. Outbox and control are the effect unit's.
 pub fn topics(app: &ApplicationId, partitions: u32) -> Vec<InternalTopic> {
+    // Intake and plans are purged by DeleteRecords behind what the unit has committed; commands may wait a week for a member.
     let week = ("retention.ms", "604800000");
     let topic = |name: TopicName, config: &[(&str, &str)]| InternalTopic {
         name,

@@ -101,9 +101,14 @@ pub fn after_hand_over(turn: &mut Turn<'_>, approval: &Approval) {
     let spent = r.spent.as_ref().is_some_and(|s| s.id == approval.approval_id);
     let kind = match approval.decision {
         Decision::Approve if spent && turn.settings.on(Rule::SpentOnce) => CommandKind::Query,
-        Decision::Approve if Some(&approval.plan_hash) == r.plan_hash.as_ref() => CommandKind::ApproveLate,
+        Decision::Approve if !r.is_revoked(&approval.approval_id) && Some(&approval.plan_hash) == r.plan_hash.as_ref() => {
+            CommandKind::ApproveLate
+        }
         Decision::Approve => {
-            let why = Why::new(codes::DENIED, "it names another plan than the one that was handed over");
+            let taken_back = r.is_revoked(&approval.approval_id);
+            let words =
+                if taken_back { "this approval was taken back" } else { "it names another plan than the one that was handed over" };
+            let why = Why::new(codes::DENIED, words);
             let note = note(turn, approval, &why);
             return turn.out.push(note);
         }

@@ -45,7 +45,7 @@ impl Renderer for ContractRenderer {
         let wire_key = call.wire_key(&self.key_secret, key);
         let request = call.render(parameters, &wire_key).map_err(|e| e.to_string())?;
         // Everything that the call means to a person who approves it: the whole definition, and where it goes.
-        let definition = format!("{}/{}\n{}\n{call:?}", contract.name, contract.version, contract.target.base_url);
+        let definition = format!("{}/{}\n{}\n{}", contract.name, contract.version, contract.target.base_url, call.definition);
         Ok(Rendered {
             contract_version: contract.version,
             wire_key,

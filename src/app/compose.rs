@@ -205,7 +205,7 @@ fn effects_unit(
         host,
         max_open: section.max_open,
     };
-    let topics = effects::topics(&config);
+    let topics = effects::topics(&application.id, layout.operations);
     let unit = names::effects_unit(&application.id);
     UnitPlan {
         application: application.id.clone(),

@@ -2,6 +2,7 @@
 //! serves the program, the library's users, the driver and the simulator; only the edges differ.
 
 mod adapt;
+pub mod check;
 mod compose;
 mod process;
 mod purge;

@@ -20,7 +20,7 @@ use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
-use super::purge::Purge;
+use super::purge::{Purge, purged};
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -109,12 +109,12 @@ impl Process {
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let recorded = Metrics::new(metrics)?;
-        let state =
-            StateManager::open(StateConfig { dir: Some(config.state.dir.clone()), cache: config.state.cache.0, inline: false })?;
-        let purge = composed.effects.as_ref().map(|_| Purge::start(cluster.clone(), application.id.clone(), shared));
+        let mut options = options(config);
+        let (state, slots) = place(application, config, options.slots)?;
+        options.slots = slots;
+        let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
-        let options = options(config);
         let streams =
             patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
         Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
@@ -168,7 +168,7 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
     }
     let all = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
     let all = all.chain(application.results.iter().chain(&application.dead_letters).cloned());
-    let new: Vec<_> = all
+    let new: Vec<crate::kafka::NewTopic> = all
         .map(|name| crate::kafka::NewTopic {
             name,
             partitions: config.topics.partitions,
@@ -176,7 +176,8 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
             config: Default::default(),
         })
         .collect();
-    admin.create(&new).map_err(crate::runtime::error_of)
+    admin.create(&new).map_err(crate::runtime::error_of)?;
+    new.iter().try_for_each(|t| crate::runtime::wait_for_topic(admin, &t.name))
 }
 
 fn options(config: &ProcessConfig) -> RuntimeOptions {
@@ -192,6 +193,34 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         create_topics: config.topics.create,
         replication: config.topics.replication,
         ..RuntimeOptions::default()
+    }
+}
+
+/// Most processes of one application on one state directory.
+const PLACES: u32 = 1_000;
+
+/// This process's state and slots: `<state.dir>/<name of its first slot>`, which it alone has. Where nothing names the slot, it is
+/// the first place that no living process holds, so that two processes on one host share nothing and each finds its own again.
+fn place(application: &Application, config: &ProcessConfig, slots: SlotChoice) -> Result<(StateManager, SlotChoice)> {
+    let open = |first: u32| {
+        let dir = config.state.dir.join(format!("{}-{first:03}", application.id));
+        StateManager::open(StateConfig { dir: Some(dir), cache: config.state.cache.0, inline: false })
+    };
+    let threads = config.threads.stream;
+    match slots {
+        SlotChoice::From(first) => Ok((open(first)?, slots)),
+        SlotChoice::Ordinal(ordinal) => Ok((open(ordinal * threads)?, slots)),
+        SlotChoice::Lowest => {
+            let mut taken = None;
+            for ordinal in 0..PLACES {
+                match open(ordinal * threads) {
+                    Err(e) if e.code == codes::STATE_DIR_LOCKED => taken = Some(e),
+                    other => return Ok((other?, SlotChoice::Ordinal(ordinal))),
+                }
+            }
+            Err(taken
+                .unwrap_or_else(|| Error::new(codes::STATE_DIR_LOCKED, Fault::SlotTaken, "looking for a free state directory")))
+        }
     }
 }
 
@@ -216,4 +245,30 @@ pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> 
         }
     });
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::StreamsBuilder;
+
+    /// If this broke, a second process on one host would not start, or both would take one slot and fence each other in turn.
+    #[test]
+    fn each_process_on_a_host_has_a_place_of_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let application = StreamsBuilder::new("orders").build().expect("an application");
+        let mut config = ProcessConfig::default();
+        config.state.dir = dir.path().to_owned();
+        config.threads.stream = 2;
+        let lowest = || place(&application, &config, SlotChoice::Lowest).expect("a place");
+        let ((first, a), (second, b)) = (lowest(), lowest());
+        assert_eq!((a, b), (SlotChoice::Ordinal(0), SlotChoice::Ordinal(1)));
+        assert!(first.dir().is_some_and(|d| d.ends_with("orders-000")));
+        assert!(second.dir().is_some_and(|d| d.ends_with("orders-002")));
+        let refused = place(&application, &config, SlotChoice::Ordinal(1)).err().expect("it is taken");
+        assert_eq!(refused.code, codes::STATE_DIR_LOCKED);
+        first.close().expect("closes");
+        drop(first);
+        assert_eq!(lowest().1, SlotChoice::Ordinal(0));
+    }
 }

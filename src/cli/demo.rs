@@ -15,10 +15,12 @@ use super::Format;
 
 /// Run the whole story on a real Kafka: faults on purpose, and the ledger beside the target's own books.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Starts a broker and a registry by Docker, or by a JDK with Maven, and stops them at the end. With --brokers and \
---registry it runs on a cluster that exists (and breaks no broker there). Exit code 1: ledger and books disagree."
-)]
+#[command(after_help = "Examples:
+  readback demo                                     500 operations, everything broken on purpose, about two minutes
+  readback demo --slow --seed 7                     the same told step by step, with other faults
+  readback demo --brokers host:9092 --registry http://host:8081 --prefix me-
+Starts a broker and a registry by Docker, or by a JDK with Maven, and stops them at the end. With --brokers and \
+--registry it runs on a cluster that exists (and breaks no broker there). Exit code 1: ledger and books disagree.")]
 pub struct DemoArgs {
     /// Repeats the same faults.
     #[arg(long, default_value_t = 11)]

@@ -12,6 +12,10 @@ use super::{Format, load};
 
 /// Print the graph.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  readback describe topology/orders                 sub-topologies as Kafka Streams prints them
+  readback describe topology/orders --as mermaid    for a README or a wiki
+It reads the files only.")]
 pub struct DescribeArgs {
     /// The topology: its directory or its `topology.yaml`.
     topology: PathBuf,
@@ -31,7 +35,7 @@ enum Drawing {
 
 /// Prints the graph of an application.
 pub fn run(args: &DescribeArgs, format: Format) -> Result<ExitCode> {
-    let application = load::application(&args.topology)?;
+    let application = load::offline(&args.topology)?.application;
     let drawn = match args.drawing {
         Drawing::Text => application.topology.describe(),
         Drawing::Mermaid => application.topology.mermaid(),

@@ -14,6 +14,9 @@ const PAGES: &str = include_str!("../docs/errors.md");
 
 /// Explain an error code.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  readback explain RB0103    what it means and what to do next
+  readback explain           every code")]
 pub struct ExplainArgs {
     /// The code, `RB0103`; without one all are listed.
     code: Option<String>,

@@ -14,6 +14,11 @@ pub fn declared(given: &Path) -> Result<Declared> {
     })
 }
 
+/// As [`declared`], without asking for addresses that stand in the environment: for commands that call nothing.
+pub fn offline(given: &Path) -> Result<Declared> {
+    crate::config::yaml::offline(|| declared(given))
+}
+
 /// The application of a topology; warnings go to stderr.
 pub fn application(given: &Path) -> Result<Application> {
     let declared = declared(given)?;

@@ -1,5 +1,6 @@
 //! The program: one file a command. stdout is the result, stderr everything else.
 
+mod check;
 mod demo;
 mod describe;
 mod explain;
@@ -43,6 +44,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Be a member of the consumer groups of an application.
     Run(run::RunArgs),
+    /// Check a topology, and print what is promised on every edge; `--live` compares with a real cluster.
+    Check(check::CheckArgs),
     /// Print the graph of an application.
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args, cli.output),
         Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),

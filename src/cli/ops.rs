@@ -18,6 +18,12 @@ use super::{Connection, Format, timeline};
 
 /// Look at operations and decide what nobody else can.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  readback ops list --status parked                       what waits for a person
+  readback ops show op-0137                               what was sent, answered and read back
+  readback ops resolve op-0137 --applied --reason \"order 8812 is in the console\" --seen 7
+Reading needs a broker only; a command is answered by the member that owns the operation.
+Exit codes: 0 done · 1 refused · 2 usage · 3 nobody answers · 4 it has changed since you looked")]
 pub struct OpsArgs {
     #[command(flatten)]
     connection: Connection,
@@ -51,6 +57,9 @@ enum What {
         tenant: Option<String>,
     },
     /// Say what happened: you have looked at the target.
+    #[command(after_help = "Example:
+  readback ops resolve op-0137 --not-applied --reason \"no order under this reference\" --seen 7 --second approver@acme
+Before settle, `--not-applied` needs a second person: what has left may still arrive.")]
     Resolve {
         #[command(flatten)]
         order: OrderArgs,
@@ -65,11 +74,16 @@ enum What {
         seen: i64,
     },
     /// Forbid further sends. What has happened stays happened.
+    #[command(after_help = "Example:
+  readback ops cancel op-0137 --reason \"the customer withdrew\"
+A cancel may come before its request: it is held for an hour.")]
     Cancel {
         #[command(flatten)]
         order: OrderArgs,
     },
     /// Let the operations behind a parked one go on.
+    #[command(after_help = "Example:
+  readback ops release-lane op-0137 --reason \"later orders of this resource do not depend on it\"")]
     ReleaseLane {
         #[command(flatten)]
         order: OrderArgs,

@@ -15,10 +15,11 @@ use super::{Connection, load};
 
 /// Be a member of the consumer groups of an application, until SIGTERM.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
-A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5."
-)]
+#[command(after_help = "Examples:
+  readback run topology/orders --brokers localhost:9092 --registry http://localhost:8081
+  readback run topology/orders --config readback.yaml --ordinal 2
+SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
+A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5.")]
 pub struct RunArgs {
     #[command(flatten)]
     connection: Connection,
@@ -27,7 +28,7 @@ pub struct RunArgs {
     /// This process's ordinal: slot = ordinal × threads + thread.
     #[arg(long)]
     ordinal: Option<u32>,
-    /// The state directory; one process each.
+    /// The state directory; each process takes a directory in it, named by its first slot.
     #[arg(long)]
     state_dir: Option<PathBuf>,
     /// Where metrics and health listen; port 0 takes a free one, `""` none.

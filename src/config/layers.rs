@@ -11,7 +11,10 @@ use crate::error::{Error, Fault, Result, codes};
 const PREFIX: &str = "READBACK_";
 
 /// Variables under the prefix that are no settings.
-const NOT_SETTINGS: &[&str] = &["READBACK_FAIL", "READBACK_SEED", "READBACK_CONFIG", "READBACK_LOG", "READBACK_STACK_DIR"];
+const NOT_SETTINGS: &[&str] = &["READBACK_APP", "READBACK_CONFIG", "READBACK_FAIL", "READBACK_LOG", "READBACK_SEED"];
+
+/// What `dev/stack env` prints besides brokers and registry.
+const STACK: &str = "READBACK_STACK_";
 
 /// Reads the configuration: `file` where given (it must exist), `env` as (name, value), `flags` as (`state.dir`, value).
 pub fn load(file: Option<&Path>, env: impl Iterator<Item = (String, String)>, flags: &[(&str, String)]) -> Result<ProcessConfig> {
@@ -20,7 +23,7 @@ pub fn load(file: Option<&Path>, env: impl Iterator<Item = (String, String)>, fl
         None => Value::Object(Map::new()),
     };
     for (name, value) in env {
-        let Some(key) = name.strip_prefix(PREFIX).filter(|_| !NOT_SETTINGS.contains(&name.as_str())) else { continue };
+        let Some(key) = name.strip_prefix(PREFIX).filter(|_| is_setting(&name)) else { continue };
         let path: Vec<String> = match key {
             "REGISTRY" => vec!["registry".into(), "url".into()],
             _ => key.split("__").map(str::to_ascii_lowercase).collect(),
@@ -37,6 +40,10 @@ pub fn load(file: Option<&Path>, env: impl Iterator<Item = (String, String)>, fl
             .because(e)
             .next("`readback run --help` lists the settings; the JSON Schema is schemas/readback.schema.json")
     })
+}
+
+fn is_setting(name: &str) -> bool {
+    !NOT_SETTINGS.contains(&name) && !name.starts_with(STACK)
 }
 
 fn read_file(path: &Path) -> Result<Value> {
@@ -104,6 +111,13 @@ mod tests {
         let e = load(None, env(&[("READBACK_THREADS__STRAEM", "2")]), &[]).unwrap_err();
         assert_eq!(e.fault, Fault::Configuration);
         assert!(e.to_string().contains("straem"), "{e}");
+    }
+
+    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints.
+    #[test]
+    fn the_stacks_variables_are_no_settings() {
+        let shell = env(&[("READBACK_STACK_MODE", "jvm"), ("READBACK_STACK_BROKER_PID", "7"), ("READBACK_APP", "orders")]);
+        assert_eq!(load(None, shell, &[]).unwrap().brokers, "localhost:9092");
     }
 
     /// C112: a `$` in a value would be taken for a variable and the value silently changed.

@@ -81,7 +81,7 @@ impl Reference {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StateSection {
-    /// The state directory; one process each.
+    /// The state directory. Each process takes a directory in it, named by its first slot.
     pub dir: PathBuf,
     /// Block and object cache of all stores together.
     pub cache: ByteSize,
@@ -211,5 +211,25 @@ impl Default for AdminSection {
 impl Default for TopicsSection {
     fn default() -> Self {
         Self { create: false, replication: -1, partitions: 4 }
+    }
+}
+
+/// JSON Schema of `readback.yaml`, for editors.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(ProcessConfig);
+    format!("{:#}\n", schema.to_value())
+}
+
+#[cfg(test)]
+mod tests {
+    /// If this broke, editors would check `readback.yaml` against keys that the product no longer has. To renew:
+    /// `READBACK_WRITE_SCHEMAS=1 cargo test --lib config::process`.
+    #[test]
+    fn the_committed_schema_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/readback.schema.json");
+        if std::env::var_os("READBACK_WRITE_SCHEMAS").is_some() {
+            std::fs::write(path, super::schema()).expect("schemas/ is writable");
+        }
+        assert_eq!(std::fs::read_to_string(path).expect("committed"), super::schema());
     }
 }

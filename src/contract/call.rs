@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use super::answers_file::answers;
 use super::compiled::{Compiled, ProposalRules, ReadbackRules, RequestTemplate};
 use super::model::{
@@ -17,6 +19,7 @@ use crate::config::CelExpr;
 use crate::config::yaml::{Diagnostics, Fields, Kind, Node};
 use crate::error::codes;
 use crate::ids::CallName;
+use crate::intents::hex;
 
 /// Names that parameters can't have: they have a meaning in templates and expressions.
 const RESERVED: [&str; 6] = [KEY, PAGE, "status", "headers", "body", "item"];
@@ -57,6 +60,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
         unprovable,
         lane,
         assumptions: Vec::new(),
+        definition: hex(&Sha256::digest(node.canonical().as_bytes())),
         compiled: Compiled {
             parameters,
             request: request?,

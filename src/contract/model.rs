@@ -93,6 +93,8 @@ pub struct Call {
     pub lane: LaneRule,
     /// What its promise rests on.
     pub assumptions: Vec<Assumption>,
+    /// Digest of its definition as written, whatever the layout: what an approver approves is bound to it.
+    pub definition: String,
     /// The compiled rest.
     pub(super) compiled: super::compiled::Compiled,
 }

@@ -121,14 +121,14 @@ fn the_orders_topology_lowers_onto_one_pipeline() {
 
     let mut h = Harness::new(&app, 4);
     h.feed("agent.requests", None, Some(&request().to_string())).unwrap();
-    let approval = json!({"approval_id": "a", "tenant": "acme", "operation_id": "op-1", "plan_hash": "p", "approver": "mira@acme",
+    let approval = json!({"approval_id": "a", "tenant": "acme", "operation_id": "op-1", "plan_hash": "p", "approver": "approver@acme",
         "decision": "approve", "expires_at": 1_795_000_000_000_i64, "policy_version": "2", "reason": null});
     h.feed("agent.approvals", None, Some(&approval.to_string())).unwrap();
     let [w, a] = h.out.as_slice() else { panic!("a request and an approval: {:?}", h.out) };
     assert_eq!((w.partition, a.partition), (a.partition, w.partition), "both where the operation is kept");
     let got = intake(w);
     assert_eq!((got.step.as_str(), got.request.deadline.to_string().as_str()), ("place-order", "2026-11-20T10:10:00.000Z"));
-    assert_eq!(internal::decode::<Approval>(a.value.as_ref().unwrap()).unwrap().approver, "mira@acme");
+    assert_eq!(internal::decode::<Approval>(a.value.as_ref().unwrap()).unwrap().approver, "approver@acme");
 
     let input = json!({"want": "SKU-1", "pieces": 3});
     for (total, needed) in [(json!(500), false), (json!(500.5), true), (json!(501), true)] {

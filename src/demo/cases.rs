@@ -64,7 +64,7 @@ pub enum Class {
     DeniedByPolicy,
     /// Needs an approval that never comes before the deadline.
     Expires,
-    /// The target refuses the content.
+    /// Approved, and refused by the target for its content.
     Refused,
 }
 

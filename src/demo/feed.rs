@@ -28,35 +28,43 @@ pub fn unreachable(fault: KafkaFault) -> Error {
     Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "feeding the demo").because(fault)
 }
 
-/// Writes one public record.
-fn publish<C: Cluster, T: Wire>(cluster: &C, outlet: &Outlet, key: &str, record: &T) -> Result<()> {
-    let bytes = internal::encode(record)?;
-    let value = outlet.schema_id.map_or_else(|| bytes.clone(), |id| internal::frame(id, &bytes));
+/// Writes public records, all in one call: a producer is made for each.
+fn publish<C: Cluster, T: Wire>(cluster: &C, outlet: &Outlet, records: &[(OperationId, T)]) -> Result<()> {
     let headers = match outlet.schema_id {
         Some(_) => Headers::new(),
         None => Headers::new().with(headers::SCHEMA, T::SCHEMA),
     };
-    let out = OutRecord {
-        topic: &outlet.topic,
-        partition: None,
-        timestamp: None,
-        key: Some(key.as_bytes()),
-        value: Some(&value),
-        headers: Some(&headers),
-    };
-    cluster.publish(&[out], Duration::from_secs(30)).map(|_| ()).map_err(unreachable)
+    let mut values = Vec::with_capacity(records.len());
+    for (_, record) in records {
+        let bytes = internal::encode(record)?;
+        values.push(outlet.schema_id.map_or_else(|| bytes.clone(), |id| internal::frame(id, &bytes)));
+    }
+    let out: Vec<OutRecord<'_>> = records
+        .iter()
+        .zip(&values)
+        .map(|((key, _), value)| OutRecord {
+            topic: &outlet.topic,
+            partition: None,
+            timestamp: None,
+            key: Some(key.as_str().as_bytes()),
+            value: Some(value),
+            headers: Some(&headers),
+        })
+        .collect();
+    cluster.publish(&out, Duration::from_secs(30)).map(|_| ()).map_err(unreachable)
 }
 
-/// Sends the request of a case; every eighth is delivered a second time under another message ID, as producers do.
-pub fn request<C: Cluster>(cluster: &C, outlet: &Outlet, case: &Case, now: WallTime) -> Result<()> {
-    let op = case.operation();
-    let first = case.request(now, 1);
-    publish(cluster, outlet, op.as_str(), &first)?;
-    if case.index % 8 == 0 {
-        let again = crate::intents::WorkRequest { message_id: format!("msg-{:04}-2", case.index).into(), ..first };
-        publish(cluster, outlet, op.as_str(), &again)?;
+/// Sends the requests of these cases; every eighth is delivered a second time under another message ID, as producers do.
+pub fn requests<C: Cluster>(cluster: &C, outlet: &Outlet, cases: &[Case], now: WallTime) -> Result<()> {
+    let mut records = Vec::new();
+    for case in cases {
+        let first = case.request(now, 1);
+        if case.index % 8 == 0 {
+            records.push((case.operation(), case.request(now, 2)));
+        }
+        records.push((case.operation(), first));
     }
-    Ok(())
+    publish(cluster, outlet, &records)
 }
 
 /// Reads the results topic from its start, and answers what waits for an approval.
@@ -82,32 +90,34 @@ impl Approver {
     /// Reads for at most `limit`, answering what asks for it.
     pub fn turn<C: Cluster>(&mut self, cluster: &C, limit: Duration, now: WallTime) -> Result<()> {
         let until = std::time::Instant::now() + limit;
+        let mut approvals = Vec::new();
         while std::time::Instant::now() < until {
             match self.reader.poll(Duration::from_millis(50)) {
                 Ok(Some(record)) => {
                     let Some(value) = record.value else { continue };
                     let bytes = if self.outlet.schema_id.is_some() { value.slice(5.min(value.len())..) } else { value };
                     let result: ResultRecord = internal::decode(&bytes)?;
-                    self.answer(cluster, &result, now)?;
+                    approvals.extend(self.answer(&result, now));
                     self.results.push(result);
                 }
                 Ok(None) => {}
                 Err(fault) => tracing::debug!(%fault, "reading results"),
             }
         }
-        Ok(())
+        if approvals.is_empty() { Ok(()) } else { publish(cluster, &self.outlet, &approvals) }
     }
 
-    fn answer<C: Cluster>(&mut self, cluster: &C, result: &ResultRecord, now: WallTime) -> Result<()> {
+    /// What the approver says to a result, once.
+    fn answer(&mut self, result: &ResultRecord, now: WallTime) -> Option<(OperationId, Approval)> {
         if result.status != Status::AwaitingApproval || self.answered.contains(&result.operation_id) {
-            return Ok(());
+            return None;
         }
         let decision = match self.cases.get(&result.operation_id) {
-            Some(Class::Approved) => Decision::Approve,
+            Some(Class::Approved | Class::Refused) => Decision::Approve,
             Some(Class::DeniedByApprover) => Decision::Deny,
-            _ => return Ok(()),
+            _ => return None,
         };
-        let Some(plan_hash) = result.plan_hash.clone() else { return Ok(()) };
+        let plan_hash = result.plan_hash.clone()?;
         let approval = Approval {
             approval_id: ApprovalId::from(format!("approval-{}", result.operation_id)),
             tenant: result.tenant.clone(),
@@ -119,9 +129,8 @@ impl Approver {
             policy_version: "demo".into(),
             reason: Some("demo".into()),
         };
-        publish(cluster, &self.outlet, result.operation_id.as_str(), &approval)?;
         self.answered.insert(result.operation_id.clone());
-        Ok(())
+        Some((result.operation_id.clone(), approval))
     }
 }
 

@@ -51,7 +51,9 @@ impl Ground for KafkaGround {
         if !self.ours {
             return Ok(false);
         }
-        self.stack.kill_broker()?;
+        // In order, not by force: one broker alone that is killed and comes back within its own session skips the markers of open
+        // transactions, and they hang for ever. On a cluster of several another broker writes them.
+        self.stack.stop_broker()?;
         std::thread::sleep(Duration::from_secs(1));
         self.stack.start_broker()?;
         Ok(true)

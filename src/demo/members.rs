@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::error::{Error, Fault, Result, codes};
 
 /// What a member needs to start.
@@ -64,12 +66,20 @@ impl Member {
         }
     }
 
+    /// Stops its time, as a suspended machine does.
+    pub fn stand_still(&self) {
+        self.child.iter().for_each(|c| signal(c, Signal::STOP));
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.child.iter().for_each(|c| signal(c, Signal::CONT));
+    }
+
     /// SIGTERM, then at most `limit` until it has left; beyond that it is killed and the fact is told.
     pub fn stop(&mut self, limit: Duration) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+        signal(&child, Signal::TERM);
         let until = Instant::now() + limit;
         while Instant::now() < until {
             if let Ok(Some(status)) = child.try_wait() {
@@ -119,6 +129,12 @@ impl Drop for Member {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 

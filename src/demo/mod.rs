@@ -1,8 +1,9 @@
 //! The story of the demo: real stack, target and model server with books of their own, faults, verdict.
 
+mod breaks;
 pub mod cases;
 pub mod feed;
-mod files;
+pub mod files;
 pub mod ground;
 pub mod members;
 pub mod rng;

@@ -87,6 +87,10 @@ impl Stack {
     pub fn kill_broker(&self) -> Result<()> {
         self.broker("kill")
     }
+    /// Stops the broker in order.
+    pub fn stop_broker(&self) -> Result<()> {
+        self.broker("stop")
+    }
     /// Starts the broker again on the same data and port; waits until it listens.
     pub fn start_broker(&self) -> Result<()> {
         self.broker("start")

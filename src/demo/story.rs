@@ -10,11 +10,12 @@ use crate::kafka::{Admin, Cluster, NewTopic};
 use crate::serdes::internal::Wire;
 use crate::time::{Clock, SystemClock};
 
+pub use super::breaks::Breaks;
+use super::breaks::Stage;
 use super::cases::{Case, draw};
 use super::feed::{self, Approver, Outlet, unreachable};
 use super::files;
-use super::members::{Member, MemberSetup};
-use super::rng::Rng;
+use super::members::MemberSetup;
 use super::screen::{Progress, Report};
 use super::target::Target;
 use super::verdict::{judge, last_status, settled};
@@ -23,6 +24,9 @@ use super::verdict::{judge, last_status, settled};
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Partitions of the demo's topics.
 pub const PARTITIONS: u32 = 4;
+
+/// The requests come in so many bursts.
+const BURSTS: usize = 50;
 
 /// What the user asked for.
 #[derive(Clone, Debug)]
@@ -39,28 +43,21 @@ pub struct DemoOptions {
     pub breaks: Breaks,
     /// Before the names of application and topics, so that several runs share one cluster.
     pub prefix: String,
-}
-
-/// What the story itself breaks, besides the target's schedule.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Breaks {
-    /// The demo: three kills of members and a restart of the broker.
-    Demo,
-    /// Member 1 kills itself at a named point, `name:nth:kill`, and is started again without it.
-    AtPoint(String),
-    /// Nothing.
-    Nothing,
+    /// The program that the members run; `None` = this one.
+    pub program: Option<PathBuf>,
 }
 
 impl DemoOptions {
     /// The demo as users run it.
     pub fn new(seed: u64, operations: usize) -> Self {
-        Self { seed, operations, slow: false, patience: Duration::from_secs(150), breaks: Breaks::Demo, prefix: String::new() }
-    }
-    fn fail_point(&self) -> Option<&str> {
-        match &self.breaks {
-            Breaks::AtPoint(point) => Some(point),
-            Breaks::Demo | Breaks::Nothing => None,
+        Self {
+            seed,
+            operations,
+            slow: false,
+            patience: Duration::from_secs(150),
+            breaks: Breaks::Demo,
+            prefix: String::new(),
+            program: None,
         }
     }
     fn topic(&self, name: &str) -> TopicName {
@@ -104,23 +101,22 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
     progress.explain("The target is an orders API. It knows nothing of Readback: it applies orders, loses answers and\nanswers 500 after applying, by a schedule drawn from the seed, and writes down every order that exists.");
 
     let setup = member_setup(ground, options, &target, work)?;
-    let mut members = vec![Member::start(&setup, 0, None)?, Member::start(&setup, 1, options.fail_point())?];
+    let mut stage = Stage::start(&options.breaks, options.seed, cases.len(), setup)?;
     progress.say("two members, each in both consumer groups: orders (stream half) and orders.effects (effect half)");
     progress.explain("Left of the border everything is one Kafka transaction a commit. Right of it nothing is: an attempt is\njournalled before it is sent, and what nobody heard back from is read back at the target before anything is sent again.");
 
     let results = options.topic("results");
     let mut approver = Approver::new(ground.cluster(), &results, PARTITIONS, approvals, &cases)?;
     let began = Instant::now();
-    let mut faults = Faults::plan(options, &cases);
-    play(ground, options, &cases, &requests, &mut approver, &mut members, &mut faults, progress)?;
+    play(ground, options, &cases, &requests, &mut approver, &mut stage, progress)?;
     let took = began.elapsed();
-    let stopped: Vec<Result<()>> = members.iter_mut().map(|m| m.stop(Duration::from_secs(30))).collect();
+    let stopped: Vec<Result<()>> = stage.members.iter_mut().map(|m| m.stop(Duration::from_secs(30))).collect();
     approver.turn(ground.cluster(), Duration::from_secs(2), SystemClock.now().wall)?;
     let books = target.books();
     let verdict = judge(&cases, &approver.results, &books);
-    let kills = members.iter().map(|m| u64::from(m.kills)).sum();
-    let own = [("kill_9", kills), ("broker_restarts", faults.broker_restarts)];
-    let report = Report::new(options.seed, ground.name(), members.len(), took, verdict, &books, &own);
+    let kills = stage.members.iter().map(|m| u64::from(m.kills)).sum();
+    let own = [("kill_9", kills), ("broker_restarts", stage.broker_restarts)];
+    let report = Report::new(options.seed, ground.name(), stage.members.len(), took, verdict, &books, &own);
     runtime.shutdown_timeout(Duration::from_secs(1));
     stopped.into_iter().collect::<Result<Vec<()>>>()?;
     Ok(report)
@@ -157,13 +153,13 @@ fn wait_for_topics(admin: &dyn Admin, topics: &[NewTopic]) -> Result<()> {
 
 fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, work: &Path) -> Result<MemberSetup> {
     let topology = files::write_orders(work, &options.prefix)?;
-    let program = std::env::var_os("READBACK_PROGRAM").map_or_else(std::env::current_exe, |p| Ok(PathBuf::from(p)));
+    let program = options.program.clone().map_or_else(std::env::current_exe, Ok);
     let program = program.map_err(|e| Error::new(codes::BUG, Fault::Bug, "finding this program").because(e))?;
     let env = [
         ("READBACK_BROKERS", ground.brokers()),
         ("READBACK_REGISTRY", ground.registry()),
-        ("READBACK_GROUP__SESSION_TIMEOUT", "6s".into()),
-        ("READBACK_GROUP__TRANSACTION_TIMEOUT", "5s".into()),
+        ("READBACK_GROUP__SESSION_TIMEOUT", "12s".into()),
+        ("READBACK_GROUP__TRANSACTION_TIMEOUT", "10s".into()),
         ("ORDERS_URL", target.url.clone()),
         ("MODEL_URL", target.url.clone()),
     ];
@@ -171,73 +167,30 @@ fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, w
     Ok(MemberSetup { program, topology, dir: work.to_path_buf(), env })
 }
 
-/// When the story itself breaks something, as positions in the stream of requests.
-struct Faults {
-    kills: Vec<(usize, usize)>,
-    broker_at: Option<usize>,
-    broker_restarts: u64,
-}
-
-impl Faults {
-    fn plan(options: &DemoOptions, cases: &[Case]) -> Self {
-        if options.breaks != Breaks::Demo {
-            return Self { kills: Vec::new(), broker_at: None, broker_restarts: 0 };
-        }
-        let mut rng = Rng::new(options.seed ^ 0x6b69_6c6c);
-        let n = cases.len();
-        let at = |part: usize, rng: &mut Rng| n * part / 10 + rng.below((n / 20).max(1) as u64) as usize;
-        let kills = vec![(at(2, &mut rng), 1), (at(4, &mut rng), 0), (at(8, &mut rng), 1)];
-        Self { kills, broker_at: Some(at(6, &mut rng)), broker_restarts: 0 }
-    }
-
-    fn due<G: Ground>(&mut self, ground: &G, sent: usize, members: &mut [Member], progress: &Progress) -> Result<()> {
-        while let Some(&(at, member)) = self.kills.first() {
-            if sent < at {
-                break;
-            }
-            self.kills.remove(0);
-            members[member].kill_and_restart()?;
-            progress.say(&format!("kill -9 of member {member} with calls in flight; started again in its slot"));
-            progress.explain("The new process holds the same slot: the same instance id and transactional id. It fences what the dead one\nleft open, restores its ledger, and treats every journalled attempt without an outcome as maybe sent.");
-        }
-        if self.broker_at.is_some_and(|at| sent >= at) {
-            self.broker_at = None;
-            if ground.restart_broker()? {
-                self.broker_restarts += 1;
-                progress.say("the broker was killed and started again");
-            }
-        }
-        Ok(())
-    }
-}
-
-#[allow(clippy::too_many_arguments)]
 fn play<G: Ground>(
     ground: &G,
     options: &DemoOptions,
     cases: &[Case],
     requests: &Outlet,
     approver: &mut Approver,
-    members: &mut [Member],
-    faults: &mut Faults,
+    stage: &mut Stage,
     mut progress: Progress,
 ) -> Result<()> {
     let until = Instant::now() + options.patience;
     let mut sent = 0;
     loop {
-        let burst = cases.len().div_ceil(150).max(1);
-        for case in cases.iter().skip(sent).take(burst) {
-            feed::request(ground.cluster(), requests, case, SystemClock.now().wall)?;
+        let next = (sent + cases.len().div_ceil(BURSTS)).min(cases.len());
+        if next > sent {
+            feed::requests(ground.cluster(), requests, &cases[sent..next], SystemClock.now().wall)?;
+            sent = next;
         }
-        sent = (sent + burst).min(cases.len());
-        faults.due(ground, sent, members, &progress)?;
+        stage.due(ground, sent, !approver.results.is_empty(), &progress)?;
         approver.turn(ground.cluster(), Duration::from_millis(150), SystemClock.now().wall)?;
-        members.iter_mut().try_for_each(|m| m.check(options.breaks != Breaks::Demo))?;
         let last = last_status(&approver.results);
         let rest = settled(cases, &last);
         let confirmed = last.values().filter(|r| r.status == crate::intents::Status::Confirmed).count();
         progress.tick(&format!("sent {sent} · known {} · confirmed {confirmed} · at rest {rest} of {}", last.len(), cases.len()));
-        if sent == cases.len() && rest == cases.len() {
+        if sent == cases.len() && rest == cases.len() && stage.over() {
             return Ok(());
         }
         if Instant::now() > until {

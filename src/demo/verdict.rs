@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::ids::OperationId;
 use crate::intents::{ResultKind, ResultRecord, Status};
 
-use super::cases::Case;
+use super::cases::{Case, Class};
 use super::target::Books;
 
 /// One line of the table: an outcome in the ledger and what the target holds for those operations.
@@ -69,6 +69,17 @@ pub fn settled(cases: &[Case], last: &BTreeMap<OperationId, ResultRecord>) -> us
     cases.iter().filter(|c| last.get(&c.operation()).is_some_and(at_rest)).count()
 }
 
+/// How a case must end.
+fn expected(case: &Case) -> Status {
+    match case.class {
+        _ if case.fault.undecidable() => Status::Parked,
+        Class::Plain | Class::Approved => Status::Confirmed,
+        Class::DeniedByApprover | Class::DeniedByPolicy => Status::Denied,
+        Class::Expires => Status::Expired,
+        Class::Refused => Status::Refused,
+    }
+}
+
 /// Judges a run.
 pub fn judge(cases: &[Case], records: &[ResultRecord], books: &Books) -> Verdict {
     let last = last_status(records);
@@ -95,8 +106,10 @@ pub fn judge(cases: &[Case], records: &[ResultRecord], books: &Books) -> Verdict
                 case.operation(),
                 status.map_or("nothing", Status::word)
             ));
-        } else if parked != case.fault.undecidable() {
-            wrong.push(format!("{}: parked is {parked}, undecidable is {}", case.operation(), case.fault.undecidable()));
+        } else if status != Some(expected(case)) {
+            let why = last.get(&case.operation()).and_then(|r| r.detail.clone()).unwrap_or_default();
+            let found = status.map_or("nothing", Status::word);
+            wrong.push(format!("{}: {found} instead of {} {why}", case.operation(), expected(case).word()));
         }
         let row = rows.entry(status.map_or("nothing", Status::word)).or_default();
         row.0 += 1;

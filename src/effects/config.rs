@@ -172,11 +172,9 @@ pub fn subtopology(config: EffectsConfig, id: u32) -> SubtopologyPlan {
 }
 
 /// The topics that the effect stage needs, all of the same partition count: its changelog is made with its store.
-pub fn topics(config: &EffectsConfig) -> Vec<InternalTopic> {
-    let n = config.partitions;
-    // Purged behind the ledger by DeleteRecords, never by time.
+pub fn topics(app: &ApplicationId, partitions: u32) -> Vec<InternalTopic> {
+    // Purged by DeleteRecords behind what its readers have committed, never by time.
     let kept = settings(&[("cleanup.policy", "delete"), ("retention.ms", "-1")]);
-    let week = settings(&[("cleanup.policy", "delete"), ("retention.ms", "604800000")]);
-    let topic = |name, config| InternalTopic { name, partitions: Some(n), config, usage: TopicUse::Internal };
-    vec![topic(config.outbox(), kept.clone()), topic(config.control(), kept), topic(config.plans(), week)]
+    let topic = |name, config| InternalTopic { name, partitions: Some(partitions), config, usage: TopicUse::Internal };
+    vec![topic(names::outbox(app), kept.clone()), topic(names::control(app), kept.clone()), topic(names::plans(app), kept)]
 }

@@ -310,7 +310,12 @@ fn command_in(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: &Rules, 
 
 fn order(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Reply {
     let ended = r.phase == Phase::Ended;
-    let compares = matches!(c.kind, CommandKind::Resolve | CommandKind::Force | CommandKind::ApproveLate);
+    // An approval from the topic saw a plan, not a version: the plan's hash binds it. One by hand may name a version too.
+    let compares = match c.kind {
+        CommandKind::Resolve | CommandKind::Force => true,
+        CommandKind::ApproveLate => c.seen.is_some(),
+        _ => false,
+    };
     if ended && !matches!(c.kind, CommandKind::ReleaseLane | CommandKind::Query) {
         return Reply::refused(codes::COMMAND_REFUSED, format!("it has ended: {}", r.shown().word()));
     }
@@ -324,25 +329,36 @@ fn order(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Rep
             unsettled(r, now);
             Reply::done("no further send")
         }
-        CommandKind::Revoke => {
-            r.revoked = true;
-            unsettled(r, now);
-            Reply::done("approval taken back; no further send")
-        }
+        CommandKind::Revoke => revoke(r, c, now),
         CommandKind::ReleaseLane => {
             r.lane_released = true;
             Reply::done("lane opened")
         }
-        CommandKind::ApproveLate => approve_late(r, c),
+        CommandKind::ApproveLate => approve_late(r, c, now),
         CommandKind::Resolve => resolve(r, c, rules, now),
         CommandKind::Force => force(r, c, rules, now),
     }
 }
 
-fn approve_late(r: &mut LedgerRecord, c: &Command) -> Reply {
+/// Takes back the approval in use. Another one may have replaced it: that one was not taken back.
+fn revoke(r: &mut LedgerRecord, c: &Command, now: WallTime) -> Reply {
+    if let (Some(used), Some(named)) = (&r.approval, &c.approval)
+        && used.id != named.approval_id
+    {
+        return Reply::refused(codes::COMMAND_REFUSED, format!("approval {} is in use, not {}", used.id, named.approval_id));
+    }
+    r.revoked = true;
+    unsettled(r, now);
+    Reply::done("approval taken back; no further send")
+}
+
+fn approve_late(r: &mut LedgerRecord, c: &Command, now: WallTime) -> Reply {
     let Some(approval) = &c.approval else { return Reply::refused(codes::COMMAND_REFUSED, "no approval was named") };
     if r.plan_hash.as_ref() != Some(&approval.plan_hash) {
         return Reply::refused(codes::COMMAND_REFUSED, "the approval is for another plan");
+    }
+    if now >= approval.expires_at {
+        return Reply::refused(codes::COMMAND_REFUSED, "the approval has expired");
     }
     r.approval = Some(crate::intents::ApprovalUse {
         id: approval.approval_id.clone(),

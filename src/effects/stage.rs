@@ -163,7 +163,6 @@ impl EffectTask {
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        crate::runtime::failpoint!("effects.journalled");
         self.pending.push(Pending::Call(Box::new(PendingCall {
             key: r.key(),
             deadline: r.deadline,
@@ -304,8 +303,13 @@ fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
     Ok(Parameters(serde_json::from_str(&text).unwrap_or_default()))
 }
 
-/// An approval that has run out forbids further sends.
-fn approval_over(r: &LedgerRecord, now: WallTime) -> Option<Denial> {
+/// The spent approval, asked again at each send: one that has run out, or that names another plan, forbids further ones.
+pub(super) fn approval_over(r: &LedgerRecord, now: WallTime) -> Option<Denial> {
     let approval = r.approval.as_ref()?;
-    (now > approval.expires_at).then(|| Denial { code: codes::DENIED, detail: format!("approval {} has expired", approval.id) })
+    let why = match r.plan_hash.as_ref() == Some(&approval.plan_hash) {
+        false => "is for another plan",
+        true if now >= approval.expires_at => "has expired",
+        true => return None,
+    };
+    Some(Denial { code: codes::DENIED, detail: format!("approval {} {why}", approval.id) })
 }

@@ -308,7 +308,12 @@ impl Task for EffectTask {
         if let Some(to) = self.read_to {
             self.config.shared.purge_to(self.partition, to);
         }
-        for pending in std::mem::take(&mut self.pending) {
+        let calls = std::mem::take(&mut self.pending);
+        if calls.is_empty() {
+            return;
+        }
+        crate::effects::fail_point("effects.journalled");
+        for pending in calls {
             match pending {
                 // Taken back within its own transaction: it is recorded as unsent already.
                 Pending::Call(call) if call.handover.burned() => self.config.shared.leave(&call.token),

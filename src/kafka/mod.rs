@@ -207,6 +207,11 @@ pub trait Source {
 
     /// The next event of the shared queue, if there is one now.
     fn next(&mut self) -> Option<Input>;
+    /// A rebalance or fault, if there is one now; records stay where they are. For an owner that can take none: a rebalance that
+    /// nobody looks at costs the membership.
+    fn heed(&mut self) -> Option<Input> {
+        None
+    }
     /// The next record of a split partition, if there is one now.
     fn next_of(&mut self, tp: &Tp) -> Option<Input>;
     /// Takes an assignment: start positions and how each is read. Splits queues before it assigns.
@@ -311,6 +316,8 @@ pub trait Admin: Send {
     fn create(&self, topics: &[NewTopic]) -> KResult<()>;
     /// Deletes everything before the positions.
     fn delete_records(&self, before: &[(Tp, NextOffset)]) -> KResult<()>;
+    /// A group's committed positions, where it has any; committed transactions only.
+    fn committed(&self, group: &GroupId, tps: &[Tp]) -> KResult<Vec<(Tp, NextOffset)>>;
     /// Live members of a group, as its coordinator lists them.
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>>;
     /// How many brokers answer.

@@ -83,7 +83,7 @@ mod tests {
             tenant: "acme".into(),
             operation_id: "op-1".into(),
             plan_hash: "p-1".into(),
-            approver: "mira@acme".into(),
+            approver: "approver@acme".into(),
             decision: Decision::Approve,
             expires_at: WallTime(1_000),
             policy_version: "v".into(),
@@ -114,8 +114,8 @@ mod tests {
         assert_eq!(fault(&good, Uses { revoked: true, ..uses }), Some(ApprovalFault::Revoked));
         assert_eq!(fault(&good, Uses { spent: true, ..uses }), Some(ApprovalFault::Spent));
         assert_eq!(fault(&good, Uses { now: WallTime(1_000), ..uses }), Some(ApprovalFault::Expired));
-        assert_eq!(fault(&good, Uses { requester: "mira@acme", ..uses }), Some(ApprovalFault::OwnRequest));
-        assert_eq!(fault(&good, Uses { requester: "mira@acme", other_than_requester: false, ..uses }), None);
+        assert_eq!(fault(&good, Uses { requester: "approver@acme", ..uses }), Some(ApprovalFault::OwnRequest));
+        assert_eq!(fault(&good, Uses { requester: "approver@acme", other_than_requester: false, ..uses }), None);
         let denial = Approval { decision: Decision::Deny, ..approval() };
         assert_eq!(fault(&denial, uses), Some(ApprovalFault::NoApproval));
         let blank = Approval { plan_hash: "".into(), ..approval() };

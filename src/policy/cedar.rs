@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(set.allows(&ask(&small, &write)), Verdict::Allow);
         assert_eq!(set.allows(&ask(&small, &[])), Verdict::Deny(vec!["no policy permits it".into()]));
         assert_eq!(set.allows(&ask(&large, &write)), Verdict::Deny(vec!["large-orders-need-a-person".into()]));
-        assert_eq!(set.allows(&Ask { approver: Some("mira@acme"), ..ask(&large, &write) }), Verdict::Allow);
+        assert_eq!(set.allows(&Ask { approver: Some("approver@acme"), ..ask(&large, &write) }), Verdict::Allow);
         assert_eq!(set.allows(&Ask { resource: "invoice/1", ..ask(&small, &write) }), Verdict::Deny(vec!["own-orders".into()]));
     }
 

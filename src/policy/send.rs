@@ -146,7 +146,7 @@ mod tests {
             plan_hash: Some("p-1".into()),
             approval: Some(ApprovalUse {
                 id: "a-1".into(),
-                approver: "mira@acme".into(),
+                approver: "approver@acme".into(),
                 plan_hash: "p-1".into(),
                 expires_at: WallTime(500),
                 policy_version: "v".into(),

@@ -1,5 +1,6 @@
 //! Named points of the thread loop at which a test can kill the process or make a call fail. Compiled in with the feature
-//! `failpoints` only; `READBACK_FAIL=name:nth:kill` or `name:nth:<class>` (`abort-error` = `abort`) arms one from outside.
+//! `failpoints` only; `READBACK_FAIL=name:nth:kill` or `name:nth:<class>` (`abort-error` = `abort`) arms one from outside;
+//! several are separated by commas.
 
 /// Every point, in the order in which a transaction meets them. `before`/`after` stand around the client's call.
 pub const NAMES: &[&str] = &[
@@ -62,7 +63,7 @@ mod armed {
     }
 
     thread_local! { static HERE: RefCell<Option<Armed>> = const { RefCell::new(None) }; }
-    static EVERYWHERE: Mutex<Option<Option<Armed>>> = Mutex::new(None);
+    static EVERYWHERE: Mutex<Option<Vec<Option<Armed>>>> = Mutex::new(None);
 
     /// Arms one point on this thread: at its `nth` pass (from 1) the call fails with `class`.
     pub fn arm(name: &str, nth: u32, class: Class) {
@@ -82,11 +83,9 @@ mod armed {
             return act(name, then);
         }
         let mut shared = EVERYWHERE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let armed = shared.get_or_insert_with(|| std::env::var("READBACK_FAIL").ok().as_deref().and_then(parse));
-        match pass(armed, name) {
-            Some(then) => act(name, then),
-            None => Ok(()),
-        }
+        let asked = || std::env::var("READBACK_FAIL").unwrap_or_default().split(',').map(parse).collect();
+        let met = shared.get_or_insert_with(asked).iter_mut().find_map(|armed| pass(armed, name));
+        met.map_or(Ok(()), |then| act(name, then))
     }
 
     fn pass(armed: &mut Option<Armed>, name: &str) -> Option<Then> {

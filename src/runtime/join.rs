@@ -27,6 +27,9 @@ use super::thread::StreamThread;
 const BLOCKED_PATIENCE: Duration = Duration::from_millis(300);
 const BLOCKED_PAUSE: Duration = Duration::from_millis(50);
 
+/// Between two words about something that lasts.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
 /// An assignment on its way.
 pub(super) struct Join {
     pub assigned: Assigned,
@@ -132,7 +135,7 @@ impl<C: Cluster> StreamThread<C> {
         match self.source.committed(&join.assigned.partitions, Isolation::Committed) {
             Ok(committed) => Ok(Some(committed)),
             Err(f) if matches!(f.class, Class::Blocked | Class::Retry) => {
-                self.blocked(&f, join.since, now)?;
+                self.blocked(&f, join.since, now);
                 join.not_before = now.mono.plus(BLOCKED_PAUSE);
                 if f.class == Class::Blocked && !join.asked_who && now.mono.since(join.since) >= BLOCKED_PATIENCE {
                     join.asked_who = true;
@@ -144,17 +147,17 @@ impl<C: Cluster> StreamThread<C> {
         }
     }
 
-    /// Takes note of blocked offsets; an error once it lasts longer than any transaction may.
-    pub(super) fn blocked(&mut self, fault: &KafkaFault, since: MonoTime, now: Now) -> Step<()> {
-        self.metrics.blocked.inc();
-        let waited = now.mono.since(since);
-        tracing::debug!(slot = %self.slot, %fault, ?waited, "committed offsets can't be read yet");
-        if fault.class == Class::Blocked && waited > self.seed.options.transaction_timeout + self.seed.options.session_timeout {
-            let error =
-                Error::new(codes::OFFSETS_BLOCKED, Fault::Unreachable, format!("reading committed offsets for {}", self.slot));
-            return Err(error.because(fault.clone()).next("find the open transaction that blocks the group's offsets").into());
+    /// Takes note of something that must be waited for, and says so now and then. There is no end to it: the metric and the state
+    /// show it, and whoever can end it is not us.
+    pub(super) fn blocked(&mut self, fault: &KafkaFault, since: MonoTime, now: Now) {
+        if fault.class == Class::Blocked {
+            self.metrics.blocked.inc();
         }
-        Ok(())
+        let waited = now.mono.since(since);
+        if waited >= SAID_EVERY && now.mono.since(self.said) >= SAID_EVERY {
+            self.said = now.mono;
+            tracing::warn!(slot = %self.slot, %fault, ?waited, "waiting before work can go on");
+        }
     }
 
     /// Fences the slot that the offsets' marks name, where it is one of this unit's and no longer in the group.

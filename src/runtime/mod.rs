@@ -27,7 +27,7 @@ pub use options::{OnFailure, RuntimeOptions, STOP_BOUND, SlotChoice, UnitRun};
 pub use slots::detect_slots;
 pub use streams::{KafkaStreams, State};
 pub use thread::{Idle, StreamThread, ThreadSeed, ThreadState};
-pub use topics::ensure_topics;
+pub use topics::{Difference, differences, ensure_topics, wait_for_topic};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -104,6 +104,7 @@ impl<C: Cluster> StreamThread<C> {
 
     /// Moves the recovery on by one slice. Answers whether something was done.
     pub(super) fn step_recovery(&mut self, now: Now) -> Step<bool> {
+        self.look_after_the_group(now)?;
         let Some(mut recovery) = self.recovery.take() else { return Ok(false) };
         if now.mono < recovery.not_before {
             self.recovery = Some(recovery);
@@ -116,8 +117,7 @@ impl<C: Cluster> StreamThread<C> {
                 Ok(true)
             }
             Err(TaskError::Kafka(f)) if matches!(f.class, Class::Retry | Class::Blocked) => {
-                tracing::warn!(slot = %self.slot, fault = %f, "recovering: trying again");
-                self.blocked(&f, recovery.since, now)?;
+                self.blocked(&f, recovery.since, now);
                 recovery.not_before = now.mono.plus(PAUSE);
                 self.recovery = Some(recovery);
                 Ok(true)
@@ -129,7 +129,18 @@ impl<C: Cluster> StreamThread<C> {
         }
     }
 
+    /// Rebalances go on while a producer is made: what the group takes must be given back in time.
+    fn look_after_the_group(&mut self, now: Now) -> Step<()> {
+        while let Some(input) = self.source.heed() {
+            self.rebalanced(input, now)?;
+        }
+        Ok(())
+    }
+
     fn recover(&mut self, recovery: &mut Recovery, now: Now) -> Step<bool> {
+        if !matches!(recovery.stage, Stage::Init) && self.gone(recovery) {
+            return Ok(true);
+        }
         match &mut recovery.stage {
             Stage::Init => {
                 if !self.tx.has_sink() {

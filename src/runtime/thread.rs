@@ -97,6 +97,8 @@ pub struct StreamThread<C: Cluster> {
     drained: bool,
     assigned: bool,
     watched: MonoTime,
+    /// When something that lasts was last told.
+    pub(super) said: MonoTime,
 }
 
 impl<C: Cluster> StreamThread<C> {
@@ -121,6 +123,7 @@ impl<C: Cluster> StreamThread<C> {
             drained: false,
             assigned: false,
             watched: now,
+            said: now,
             slot,
             seed,
         })
@@ -254,17 +257,26 @@ impl<C: Cluster> StreamThread<C> {
                     self.dispatch(record, now)?;
                 }
                 Input::Drained(tp) => self.tasks.of(&tp).into_iter().for_each(|t| t.drained(&tp)),
-                Input::Assigned(assigned) => {
-                    self.metrics.rebalanced("assigned");
-                    self.assigned = true;
-                    self.joins.push_back(Join::new(assigned, now.mono));
-                }
-                Input::Revoked(revoked) => self.revoked(revoked, Close::Revoked, now)?,
-                Input::Lost(lost) => self.revoked(lost, Close::Lost, now)?,
-                Input::Fault(fault) => self.heard(fault)?,
+                other => self.rebalanced(other, now)?,
             }
         }
         Ok(took)
+    }
+
+    /// What the group or the client says.
+    pub(super) fn rebalanced(&mut self, input: Input, now: Now) -> Step<()> {
+        match input {
+            Input::Assigned(assigned) => {
+                self.metrics.rebalanced("assigned");
+                self.assigned = true;
+                self.joins.push_back(Join::new(assigned, now.mono));
+                Ok(())
+            }
+            Input::Revoked(revoked) => self.revoked(revoked, Close::Revoked, now),
+            Input::Lost(lost) => self.revoked(lost, Close::Lost, now),
+            Input::Fault(fault) => self.heard(fault),
+            Input::Record(_) | Input::Drained(_) => Ok(()),
+        }
     }
 
     /// Records of a partition without a task were revoked meanwhile: their new owner reads them.

@@ -49,11 +49,11 @@ fn ensure(admin: &dyn Admin, topics: &[&InternalTopic], options: &RuntimeOptions
     tracing::info!(topics = ?missing.keys(), "creating topics");
     let new: Vec<NewTopic> = missing.into_values().collect();
     admin.create(&new).map_err(error_of)?;
-    new.iter().try_for_each(|t| wait_for(admin, &t.name))
+    new.iter().try_for_each(|t| wait_for_topic(admin, &t.name))
 }
 
-/// Metadata of a new topic takes a moment to reach every broker.
-fn wait_for(admin: &dyn Admin, name: &TopicName) -> Result<()> {
+/// Waits until a topic that was just created is listed: its metadata takes a moment to reach every broker.
+pub fn wait_for_topic(admin: &dyn Admin, name: &TopicName) -> Result<()> {
     for _ in 0..LOOKS {
         if admin.topic(name).map_err(error_of)?.is_some() {
             return Ok(());
@@ -65,26 +65,46 @@ fn wait_for(admin: &dyn Admin, name: &TopicName) -> Result<()> {
         .next("start again"))
 }
 
-fn check(admin: &dyn Admin, topic: &InternalTopic, partitions: u32) -> Result<()> {
-    let mismatch = |what: String| {
-        Error::new(codes::TOPIC_MISMATCH, Fault::Configuration, format!("checking topic {}", topic.name))
-            .because(what)
-            .next("a topic of this name stems from another application or version; see `readback diff`")
-    };
-    if let Some(expected) = topic.partitions.filter(|e| *e != partitions) {
-        return Err(mismatch(format!("it has {partitions} partitions, it must have {expected}")));
-    }
-    if topic.usage == TopicUse::External || topic.config.is_empty() {
-        return Ok(());
-    }
-    let found = admin.topic_config(&topic.name).map_err(error_of)?;
-    for (key, expected) in &topic.config {
-        let Some(actual) = found.get(key).filter(|a| *a != expected) else { continue };
+/// Where a topic is not as this version would make it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// `partition count`, or the setting's name.
+    pub what: String,
+    /// As it is.
+    pub actual: String,
+    /// As it should be.
+    pub expected: String,
+    /// Whether a start refuses it.
+    pub refused: bool,
+}
+
+/// Compares a topic that exists with what a unit needs.
+pub fn differences(topic: &InternalTopic, partitions: u32, found: &BTreeMap<String, String>) -> Vec<Difference> {
+    let count = topic.partitions.filter(|e| *e != partitions).map(|expected| Difference {
+        what: "partition count".into(),
+        actual: partitions.to_string(),
+        expected: expected.to_string(),
+        refused: true,
+    });
+    let setting = |(key, expected): (&String, &String)| {
+        let actual = found.get(key).filter(|a| *a != expected)?;
         // A changelog that is deleted by time loses state; one that is never compacted grows for ever. The rest is tuning.
-        if key == "cleanup.policy" {
-            return Err(mismatch(format!("its {key} is {actual}, it must be {expected}")));
+        let refused = key == "cleanup.policy";
+        Some(Difference { what: key.clone(), actual: actual.clone(), expected: expected.clone(), refused })
+    };
+    count.into_iter().chain(topic.config.iter().filter_map(setting)).collect()
+}
+
+fn check(admin: &dyn Admin, topic: &InternalTopic, partitions: u32) -> Result<()> {
+    let asked = topic.usage == TopicUse::Internal && !topic.config.is_empty();
+    let found = if asked { admin.topic_config(&topic.name).map_err(error_of)? } else { BTreeMap::new() };
+    for d in differences(topic, partitions, &found) {
+        if d.refused {
+            return Err(Error::new(codes::TOPIC_MISMATCH, Fault::Configuration, format!("checking topic {}", topic.name))
+                .because(format!("its {} is {}, it must be {}", d.what, d.actual, d.expected))
+                .next("a topic of this name stems from another application or version; `readback check --live` compares all"));
         }
-        tracing::warn!(topic = %topic.name, key, actual, expected, "a topic setting differs from what this version would choose");
+        tracing::warn!(topic = %topic.name, key = d.what, actual = d.actual, expected = d.expected, "a topic setting differs from what this version would choose");
     }
     Ok(())
 }

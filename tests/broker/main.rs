@@ -2,7 +2,11 @@
 
 mod conformance;
 mod faults;
+mod kills;
+mod processes;
 mod registry;
+mod scenarios;
+mod story;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};

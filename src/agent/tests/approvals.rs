@@ -23,7 +23,7 @@ fn a_plan_waits_for_its_approval() {
     let out = bed.send(Event::Approval(ok));
     assert_eq!(states(&out), [Status::Approved]);
     let spent = effects(&out)[0].approval.clone().expect("the approval it spends");
-    assert_eq!((spent.id.as_str(), spent.approver.as_str()), ("a-1", "mira"));
+    assert_eq!((spent.id.as_str(), spent.approver.as_str()), ("a-1", "approver"));
     assert_eq!(spent.expires_at, WallTime(121_000), "no longer than the gate allows");
     assert_eq!(faults(&bed), Vec::<String>::new());
 }
@@ -102,6 +102,17 @@ fn life_14_after_the_hand_over_the_owner_answers() {
         let out = bed.send(Event::Command(Command { approval: taken, ..command("c-1", CommandKind::Revoke) }));
         !answers(&out).is_empty() || forwarded(&out).len() != 1
     });
+}
+
+/// Rule 14: if an approval that was taken back counted as a late one after the hand-over, its redelivery would set sends free.
+#[test]
+fn life_14_a_revoked_approval_is_no_late_one() {
+    let mut bed = waiting(None);
+    let hash = bed.plan_hash();
+    bed.send(Event::Approval(approval("a-1", &hash, Decision::Approve)));
+    bed.send(Event::Approval(approval("a-2", &hash, Decision::Revoke)));
+    let out = bed.send(Event::Approval(approval("a-2", &hash, Decision::Approve)));
+    assert!(forwarded(&out).is_empty(), "{out:?}");
 }
 
 /// Rule 15: if the spend were not in the hand-over's record, a redelivered approval would be taken for a new one.

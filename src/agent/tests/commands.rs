@@ -110,7 +110,7 @@ fn commands_go_to_the_partition_of_the_root() {
         operation_id: OperationId::new("op-1.undo"),
         step: None,
         seen: None,
-        by: "mira".into(),
+        by: "approver".into(),
         second: None,
         reason: "why not".into(),
         evidence: None,

@@ -60,6 +60,7 @@ fn config() -> OperationsConfig {
         dead_letters: Some(sink("agent.dead")),
         clock_error: Duration::from_millis(500),
         fetcher: Some(Arc::new(AtOnce)),
+        weakened: None,
     }
 }
 

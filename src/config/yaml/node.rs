@@ -69,6 +69,19 @@ impl Node {
         }
     }
 
+    /// The value alone: one text for one meaning, whatever the order of keys, the layout and the comments.
+    pub fn canonical(&self) -> String {
+        match &self.kind {
+            Kind::Scalar { text, plain } => format!("{}{text:?}", if *plain { "" } else { "=" }),
+            Kind::List(all) => format!("[{}]", all.iter().map(Node::canonical).collect::<Vec<_>>().join(",")),
+            Kind::Map(all) => {
+                let mut members: Vec<_> = all.iter().map(|(name, node)| format!("{:?}:{}", name.text, node.canonical())).collect();
+                members.sort();
+                format!("{{{}}}", members.join(","))
+            }
+        }
+    }
+
     /// Whether nothing stands there: `key:` or `key: null`.
     pub fn is_null(&self) -> bool {
         matches!(&self.kind, Kind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "null" | "~"))

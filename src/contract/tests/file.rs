@@ -135,3 +135,20 @@ fn requests_are_rendered_from_declared_parameters_only() {
         assert!(call.render(&p, &key).is_err());
     }
 }
+
+/// If this broke, a comment or another order of keys would void approvals that wait, or a changed call would not.
+#[test]
+fn a_definition_is_its_meaning_and_not_its_layout() {
+    let of = |text: &str| {
+        crate::contract::parse("c.yaml", text).expect("a good contract").calls[&crate::ids::CallName::new("create")]
+            .definition
+            .clone()
+    };
+    let plain =
+        include_str!("../../../topology/webhook/contracts/notices.yaml").replace("{ env: NOTICES_URL }", "http://localhost");
+    let commented =
+        plain.replace("      method: POST\n      path: /notices\n", "      path: /notices   # where\n      method: POST\n");
+    assert_ne!(plain, commented);
+    assert_eq!(of(&plain), of(&commented));
+    assert_ne!(of(&plain), of(&plain.replace("path: /notices\n", "path: /letters\n")));
+}

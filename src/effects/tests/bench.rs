@@ -101,7 +101,7 @@ pub fn command(kind: CommandKind, op: &str, id: &str) -> Command {
         operation_id: op.into(),
         step: Some("place-order".into()),
         seen: None,
-        by: "mira".into(),
+        by: "approver".into(),
         second: None,
         reason: "test".into(),
         evidence: None,

@@ -241,7 +241,7 @@ fn not_applied_before_settle_needs_a_second_person() {
     b.commit();
     let codes: Vec<_> = b.results().into_iter().filter(|r| r.kind == ResultKind::Answer).map(|r| r.code.unwrap()).collect();
     assert_eq!(codes, ["RB0709", "RB0710", "RB0710"], "stale, alone, and the same answer again");
-    b.order(resolve("r-3", seen, Some("jon")));
+    b.order(resolve("r-3", seen, Some("second")));
     b.commit();
     assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::ResolvedNotApplied));
     let token = b.ledger("op-1").unwrap().attempts[0].token.to_string();
@@ -268,13 +268,13 @@ fn force_sends_a_parked_operation_once_more() {
     let r = b.ledger("op-1").unwrap();
     assert_eq!((r.phase, r.code), (Phase::Parked, Some(i32::from(codes::UNPROVABLE.0))));
     let mut c = command(CommandKind::Force, "op-1", "f-1");
-    (c.seen, c.second) = (Some(r.version), Some("jon".into()));
+    (c.seen, c.second) = (Some(r.version), Some("second".into()));
     b.order(c);
     b.commit();
     assert_eq!(b.network.posts(), 2);
     let r = b.ledger("op-1").unwrap();
     assert_eq!(r.attempts[1].warrants[0].kind, WarrantKind::Operator);
-    assert_eq!(r.attempts[1].warrants[0].by.as_deref(), Some("mira and jon"));
+    assert_eq!(r.attempts[1].warrants[0].by.as_deref(), Some("approver and second"));
 }
 
 /// If this broke, order within a key would be lost (C16), or one unknown would hold back everything.

@@ -82,8 +82,8 @@ fn m03_an_attempt_two_steps_back_is_forgotten() {
         w.arrive(1);
         w.answer(1, MaybeSent);
         w.after(1);
+        w.now = w.now.plus(sec(60));
         w.answer(2, NotSent);
-        w.after(60);
         w.leave(3);
         w.arrive(3);
     });

@@ -35,6 +35,7 @@ pub struct World {
     fresh: Vec<i32>,
     folded: Vec<Event>,
     calls: BTreeMap<i32, Call>,
+    arrived: BTreeSet<i32>,
     heard: bool,
     cancelled_at_all: bool,
     /// When each effect was applied.
@@ -61,6 +62,7 @@ impl World {
             fresh: Vec::new(),
             folded: Vec::new(),
             calls: BTreeMap::new(),
+            arrived: BTreeSet::new(),
             heard: false,
             cancelled_at_all: false,
             books: Vec::new(),
@@ -131,7 +133,9 @@ impl World {
         self.folded.clear();
         let Some(r) = self.open.take() else { return };
         for n in std::mem::take(&mut self.fresh) {
-            self.calls.entry(n).or_insert(Call::Queued);
+            if self.rules.hold(Rule::JournalBeforeCall) {
+                self.calls.insert(n, Call::Queued);
+            }
         }
         if let Some(before) = &self.ledger
             && before.phase == Phase::Ended
@@ -190,7 +194,7 @@ impl World {
     pub fn resolve(&mut self, second: bool) {
         let Some(r) = &self.ledger else { return };
         let mut c = command(CommandKind::Resolve, "op-1", "r-1");
-        (c.seen, c.resolution, c.second) = (Some(r.version), Some(Resolution::NotApplied), second.then(|| "jon".into()));
+        (c.seen, c.resolution, c.second) = (Some(r.version), Some(Resolution::NotApplied), second.then(|| "second".into()));
         let burned = if self.rules.hold(Rule::CloseBurns) { self.burn() } else { vec![] };
         self.event(Event::Command { command: Box::new(c), burned });
     }
@@ -220,6 +224,7 @@ impl World {
             return;
         }
         self.calls.insert(n, Call::Left);
+        self.arrived.remove(&n);
         let Some(a) = self.attempt(n) else {
             self.bad.insert("it left without a committed record");
             return;
@@ -246,6 +251,9 @@ impl World {
     /// The request of an attempt reaches the target, which applies it unless it still knows the key.
     pub fn arrive(&mut self, n: i32) {
         if !matches!(self.calls.get(&n), Some(Call::Left | Call::Over)) {
+            return;
+        }
+        if !self.arrived.insert(n) {
             return;
         }
         let memory = match self.rules.dedupe {

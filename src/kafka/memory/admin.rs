@@ -63,6 +63,12 @@ impl Admin for MemoryAdmin {
         Ok(())
     }
 
+    fn committed(&self, group: &GroupId, tps: &[Tp]) -> KResult<Vec<(Tp, NextOffset)>> {
+        let broker = self.broker("reading committed offsets")?;
+        let all = broker.groups.get(group).map(|g| g.positions()).unwrap_or_default();
+        Ok(tps.iter().filter_map(|tp| Some((tp.clone(), *all.get(tp)?))).collect())
+    }
+
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {
         let broker = self.broker("describing a group")?;
         let slots = broker.groups.get(group).into_iter().flat_map(|g| g.slots());

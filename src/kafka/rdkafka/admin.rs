@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context as Cx, Poll, Wake as StdWake, Waker};
 use std::thread::Thread;
 
+use rdkafka::Offset;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic as RdTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -159,6 +160,25 @@ impl Admin for RdAdmin {
             element.error().map_err(|e| self.fault(DOING, Tp::new(element.topic(), element.partition()), &e))?;
         }
         Ok(())
+    }
+
+    fn committed(&self, group: &GroupId, tps: &[Tp]) -> KResult<Vec<(Tp, NextOffset)>> {
+        const DOING: &str = "reading committed offsets";
+        // It never subscribes, so it asks the group's coordinator without being a member.
+        let asking: BaseConsumer<Context> = self
+            .cluster
+            .consumer(NAME, group.as_str(), Isolation::Committed)
+            .create_with_context(Context::new(NAME))
+            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        let found = asking
+            .committed_offsets(convert::partitions(tps), self.cluster.config().request)
+            .map_err(|e| self.fault(DOING, group, &e))?;
+        let position = |at| match at {
+            Offset::Offset(at) => Some(NextOffset(at)),
+            _ => None,
+        };
+        let known = found.elements();
+        Ok(known.iter().filter_map(|e| Some((Tp::new(e.topic(), e.partition()), position(e.offset())?))).collect())
     }
 
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {

@@ -88,20 +88,26 @@ fn class(error: &KafkaError, fatal: Option<E>) -> Class {
         return class_of_code(code).unwrap_or(Class::Rebuild);
     }
     match error {
-        KafkaError::Transaction(e) => match (class_of_code(e.code()), e.is_fatal(), e.txn_requires_abort(), e.is_retriable()) {
-            (Some(known @ (Class::SlotTaken | Class::Fenced)), true, _, _) => known,
-            (Some(Class::SlotTaken), ..) => Class::SlotTaken,
-            (_, true, _, _) => Class::Rebuild,
-            (Some(Class::Config), ..) => Class::Config,
-            (_, _, true, _) => Class::Abort,
-            (_, _, _, true) => Class::Retry,
-            _ => Class::Rebuild,
-        },
+        KafkaError::Transaction(e) => class_of_transaction(e.code(), e.is_fatal(), e.txn_requires_abort(), e.is_retriable()),
         KafkaError::MessageProduction(E::QueueFull) => Class::Retry,
         KafkaError::MessageProduction(code) => class_of_code(*code).unwrap_or(Class::Abort),
         KafkaError::MessageConsumptionFatal(code) => class_of_code(*code).unwrap_or(Class::Rebuild),
         KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) | KafkaError::Nul(_) => Class::Config,
         other => other.rdkafka_error_code().and_then(class_of_code).unwrap_or(Class::Retry),
+    }
+}
+
+/// The class of a transactional call's error, by its code and the client's three flags.
+fn class_of_transaction(code: E, fatal: bool, abort: bool, retriable: bool) -> Class {
+    match (class_of_code(code), fatal, abort, retriable) {
+        (Some(known @ (Class::SlotTaken | Class::Fenced)), true, _, _) => known,
+        (_, true, _, _) => Class::Rebuild,
+        (Some(Class::Config), ..) => Class::Config,
+        // Also for a refused stamp: while our own consumer is between two memberships (the broker was away for a session) the stamp
+        // holds no member id, and the group calls that fenced. Whether the slot is taken, only the consumer can say.
+        (_, _, true, _) => Class::Abort,
+        (_, _, _, true) => Class::Retry,
+        _ => Class::Rebuild,
     }
 }
 
@@ -138,6 +144,13 @@ mod tests {
         assert_eq!(class(&KafkaError::MessageProduction(E::MessageSizeTooLarge), None), Class::Config);
         assert_eq!(class_of_report(E::MessageSizeTooLarge), Class::Config);
         assert_eq!(class(&KafkaError::MessageProduction(E::QueueFull), None), Class::Retry);
+    }
+
+    /// If this broke, a restart of the broker would end every member: its first stamp afterwards is refused as fenced.
+    #[test]
+    fn a_refused_stamp_is_no_taken_slot() {
+        assert_eq!(class_of_transaction(E::FencedInstanceId, false, true, false), Class::Abort);
+        assert_eq!(class_of_transaction(E::ProducerFenced, true, false, false), Class::Fenced);
     }
 
     /// If this broke, a slot held by another member would be rejoined, and both would throw each other out in turn.

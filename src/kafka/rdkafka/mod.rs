@@ -3,6 +3,7 @@
 mod admin;
 mod context;
 mod convert;
+mod ghost;
 mod raw;
 mod reader;
 mod sink;
@@ -123,6 +124,8 @@ impl RdCluster {
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
+            // Of members only, but the client compares it with other settings everywhere.
+            .set("session.timeout.ms", self.0.session.as_millis().to_string())
             .set(
                 "isolation.level",
                 match isolation {
@@ -143,7 +146,6 @@ impl RdCluster {
         let session = self.0.session.as_millis();
         let mut c = self.consumer(name.as_str(), slot.group.as_str(), Isolation::Committed);
         c.set("group.instance.id", name.as_str())
-            .set("session.timeout.ms", session.to_string())
             .set("partition.assignment.strategy", if self.0.cooperative { "cooperative-sticky" } else { "range" });
         self.default(&mut c, "heartbeat.interval.ms", &(session / 10).clamp(100, 3_000).to_string());
         c

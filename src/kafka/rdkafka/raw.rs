@@ -115,3 +115,17 @@ pub(super) fn known_end<C: ClientContext>(client: &Client<C>, topic: &str, parti
     };
     (done && high >= 0).then_some(high)
 }
+
+/// The member id that the group knows the consumer by now; empty between two memberships.
+pub(super) fn member_id<C: ClientContext>(client: &Client<C>) -> String {
+    // SAFETY: the client lives; the text is owned here and given back once.
+    unsafe {
+        let text = c::rd_kafka_memberid(client.native_ptr());
+        if text.is_null() {
+            return String::new();
+        }
+        let id = CStr::from_ptr(text).to_string_lossy().into_owned();
+        c::rd_kafka_mem_free(client.native_ptr(), text.cast());
+        id
+    }
+}

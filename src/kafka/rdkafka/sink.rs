@@ -15,6 +15,8 @@ use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
 
+/// How long one call to become the only producer of the slot waits.
+const INIT_SLICE: Duration = Duration::from_millis(500);
 /// Reports are served at least every so many records, so that the client's own count stays low.
 const SERVE_EVERY: u32 = 1024;
 
@@ -141,7 +143,8 @@ impl TxSink for RdSink {
     type Stamp = ConsumerGroupMetadata;
 
     fn init(&mut self) -> KResult<()> {
-        let done = self.producer.init_transactions(self.request);
+        // In short slices: the owner must look after its consumer meanwhile. The call resumes where it stood.
+        let done = self.producer.init_transactions(INIT_SLICE);
         self.serve();
         done.map_err(|e| self.fault("init_transactions", &e))
     }

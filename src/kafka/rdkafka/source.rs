@@ -11,6 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::context::{Context, unassign_all};
+use super::ghost::{Holder, Ours};
 use super::{RdCluster, convert, creation, raw};
 use crate::ids::{TopicName, Tp};
 use crate::kafka::{
@@ -34,31 +35,83 @@ struct Part {
 pub struct RdSource {
     cluster: RdCluster,
     slot: Slot,
+    topics: Vec<TopicName>,
     wake: Wake,
     parts: Vec<Part>,
     ready: VecDeque<Input>,
+    ours: Ours,
+    /// Since when the consumer is fenced, and by whom is not known yet.
+    fenced: Option<Instant>,
+    /// Lost with a former consumer: there is nothing to unassign any more.
+    bygone: Vec<Tp>,
     consumer: Option<Arc<BaseConsumer<Context>>>,
 }
 
+/// What one look at the shared queue gave.
+enum Polled {
+    /// There is nothing.
+    Nothing,
+    /// A record of a shared partition.
+    Record(InRecord),
+    /// Something else for the owner.
+    Event(Input),
+    /// Something that was put aside: look again.
+    Kept,
+}
+
+/// Records put aside at most while their owner takes none.
+const KEPT: usize = 2_000;
+/// Between two questions who holds the slot.
+const ASK_AGAIN: Duration = Duration::from_millis(300);
+
 impl RdSource {
     pub(super) fn join(cluster: RdCluster, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self> {
-        let name = slot.name();
-        let mut consumer: BaseConsumer<Context> = cluster
-            .member(slot)
-            .create_with_context(Context::new(name.as_str()))
-            .map_err(|e| creation("creating the consumer", &name, &e))?;
-        let waker = wake.clone();
-        consumer.set_nonempty_callback(move || waker.wake());
-        let topics: Vec<&str> = topics.iter().map(TopicName::as_str).collect();
-        consumer.subscribe(&topics).map_err(|e| convert::fault(consumer.client(), "subscribing", &name, &e))?;
+        let consumer = subscribed(&cluster, slot, topics, &wake)?;
         Ok(Self {
             cluster,
             slot: slot.clone(),
+            topics: topics.to_vec(),
             wake,
             parts: Vec::new(),
             ready: VecDeque::new(),
+            ours: Ours::default(),
+            fenced: None,
+            bygone: Vec::new(),
             consumer: Some(Arc::new(consumer)),
         })
+    }
+
+    /// The consumer is fenced: by another holder of the slot, or by its own ghost; then it joins anew.
+    fn fenced(&mut self, fault: KafkaFault) -> Polled {
+        let now = Instant::now();
+        if self.fenced.is_some_and(|asked| now.duration_since(asked) < ASK_AGAIN) {
+            return Polled::Nothing;
+        }
+        self.fenced = Some(now);
+        match self.ours.holder(&self.cluster, &self.slot) {
+            Holder::Unknown => Polled::Nothing,
+            Holder::Other => Polled::Event(Input::Fault(fault)),
+            Holder::Ghost => {
+                tracing::warn!(slot = %self.slot.name(), "the group fenced this consumer's former membership; joining anew");
+                match self.join_anew() {
+                    Ok(()) => self.ready.pop_front().map_or(Polled::Nothing, Polled::Event),
+                    Err(fault) => Polled::Event(Input::Fault(fault)),
+                }
+            }
+        }
+    }
+
+    fn join_anew(&mut self) -> KResult<()> {
+        let lost: Vec<Tp> = self.parts.iter().map(|p| p.tp.clone()).collect();
+        self.close();
+        self.ready.clear();
+        self.consumer = Some(Arc::new(subscribed(&self.cluster, &self.slot, &self.topics, &self.wake)?));
+        self.fenced = None;
+        if !lost.is_empty() {
+            self.bygone.clone_from(&lost);
+            self.ready.push_back(Input::Lost(Revoked { partitions: lost }));
+        }
+        Ok(())
     }
 
     fn consumer(&self) -> KResult<&Arc<BaseConsumer<Context>>> {
@@ -102,6 +155,31 @@ impl RdSource {
         self.ready.extend(drained.into_iter().map(Input::Drained));
     }
 
+    /// One look at the shared queue.
+    fn poll(&mut self) -> Polled {
+        let Some(consumer) = self.consumer.clone() else { return Polled::Nothing };
+        // A rebalance goes before records that were fetched under the old assignment.
+        if let Some(event) = consumer.context().rebalance_event() {
+            return Polled::Event(event);
+        }
+        if self.fenced.is_some() {
+            let detail = "the group calls this consumer fenced";
+            return self.fenced(KafkaFault::new(Class::SlotTaken, "keeping the slot", self.slot.name(), detail));
+        }
+        match consumer.poll(Duration::ZERO) {
+            None => consumer.context().rebalance_event().map_or(Polled::Nothing, Polled::Event),
+            Some(Ok(message)) => Self::take(&mut self.parts, &message).map_or(Polled::Kept, Polled::Record),
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                self.drained(partition);
+                Polled::Kept
+            }
+            Some(Err(e)) => match self.fault("reading", self.slot.name(), &e) {
+                fault if fault.class == Class::SlotTaken => self.fenced(fault),
+                fault => Polled::Event(Input::Fault(fault)),
+            },
+        }
+    }
+
     fn committed_list(&self, tps: &[Tp], isolation: Isolation) -> Result<rdkafka::TopicPartitionList, KafkaError> {
         let list = convert::partitions(tps);
         let limit = self.cluster.config().offsets;
@@ -125,18 +203,26 @@ impl Source for RdSource {
             if let Some(input) = self.ready.pop_front() {
                 return Some(input);
             }
-            let consumer = self.consumer.clone()?;
-            match consumer.poll(Duration::ZERO) {
-                None => return consumer.context().rebalance_event(),
-                Some(Ok(message)) => {
-                    if let Some(record) = Self::take(&mut self.parts, &message) {
-                        return Some(Input::Record(record));
-                    }
-                }
-                Some(Err(KafkaError::PartitionEOF(partition))) => self.drained(partition),
-                Some(Err(e)) => return Some(Input::Fault(self.fault("reading", self.slot.name(), &e))),
+            match self.poll() {
+                Polled::Nothing => return None,
+                Polled::Event(input) => return Some(input),
+                Polled::Record(record) => return Some(Input::Record(record)),
+                Polled::Kept => {}
             }
         }
+    }
+
+    fn heed(&mut self) -> Option<Input> {
+        while self.ready.len() < KEPT {
+            match self.poll() {
+                Polled::Nothing => return None,
+                Polled::Event(Input::Fault(fault)) if fault.class == Class::Retry => {}
+                Polled::Event(input) => return Some(input),
+                Polled::Record(record) => self.ready.push_back(Input::Record(record)),
+                Polled::Kept => {}
+            }
+        }
+        None
     }
 
     fn next_of(&mut self, tp: &Tp) -> Option<Input> {
@@ -181,10 +267,16 @@ impl Source for RdSource {
         }
         let list = convert::positions(list)?;
         let done = if cooperative { consumer.incremental_assign(&list) } else { consumer.assign(&list) };
-        done.map_err(|e| self.fault("taking an assignment", self.slot.name(), &e))
+        done.map_err(|e| self.fault("taking an assignment", self.slot.name(), &e))?;
+        self.ours.note(&consumer);
+        Ok(())
     }
 
     fn released(&mut self, revoked: &Revoked) -> KResult<()> {
+        if !self.bygone.is_empty() && self.bygone == revoked.partitions {
+            self.bygone.clear();
+            return Ok(());
+        }
         let consumer = Arc::clone(self.consumer()?);
         let done = if matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
             self.parts.retain(|p| !revoked.partitions.contains(&p.tp));
@@ -223,6 +315,9 @@ impl Source for RdSource {
 
     fn seek(&mut self, to: &[(Tp, NextOffset)]) -> KResult<()> {
         const DOING: &str = "moving the position";
+        if to.is_empty() {
+            return Ok(());
+        }
         let consumer = Arc::clone(self.consumer()?);
         for (tp, next) in to {
             if let Some(part) = self.parts.iter_mut().find(|p| p.tp == *tp) {
@@ -230,6 +325,7 @@ impl Source for RdSource {
                 part.strays.clear();
             }
         }
+        self.ready.retain(|input| !matches!(input, Input::Record(r) if to.iter().any(|(tp, _)| *tp == r.tp)));
         let until = Instant::now() + self.cluster.config().request;
         loop {
             let list = convert::positions(to.iter().map(|(tp, next)| (tp, *next)))?;
@@ -287,4 +383,18 @@ impl Drop for RdSource {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// A consumer that has joined the slot's group.
+fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
+    let name = slot.name();
+    let mut consumer: BaseConsumer<Context> = cluster
+        .member(slot)
+        .create_with_context(Context::new(name.as_str()))
+        .map_err(|e| creation("creating the consumer", &name, &e))?;
+    let waker = wake.clone();
+    consumer.set_nonempty_callback(move || waker.wake());
+    let topics: Vec<&str> = topics.iter().map(TopicName::as_str).collect();
+    consumer.subscribe(&topics).map_err(|e| convert::fault(consumer.client(), "subscribing", &name, &e))?;
+    Ok(consumer)
 }

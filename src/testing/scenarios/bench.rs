@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::ids::{ApplicationId, GroupId, Partition, TopicName, Tp, UnitName};
-use crate::kafka::{Cluster, Committed, Isolation, NewTopic, Slot, Source, TxLimits, TxSink, Wake};
+use crate::kafka::{Class, Cluster, Committed, Isolation, KResult, NewTopic, Slot, Source, TxLimits, TxSink, Wake};
 use crate::offset::NextOffset;
 use crate::record::{InRecord, OutRecord};
 use crate::runtime::{Metrics, RuntimeOptions, StreamThread, ThreadSeed};
@@ -72,15 +72,16 @@ impl<C: Cluster> Bench<C> {
 
     /// Everything that a topic shows.
     pub fn records(&self, topic: &TopicName, isolation: Isolation) -> Vec<InRecord> {
-        let partitions = self.cluster.admin().and_then(|a| a.topic(topic)).expect("metadata").map_or(0, |t| t.partitions);
+        let admin = self.cluster.admin().expect("an admin client");
+        let partitions = patiently(|| admin.topic(topic)).map_or(0, |t| t.partitions);
         let mut reader = self.cluster.reader(isolation).expect("a reader");
         let mut found = Vec::new();
         for p in 0..partitions {
             let tp = Tp::new(topic.clone(), p as i32);
-            let (start, end) = reader.ends(&tp, isolation).expect("ends");
+            let (start, end) = patiently(|| reader.ends(&tp, isolation));
             reader.assign(&[(tp.clone(), start)]).expect("assign");
             for _ in 0..10_000 {
-                match reader.poll(Duration::from_millis(100)).expect("poll") {
+                match patiently(|| reader.poll(Duration::from_millis(100))) {
                     Some(r) => found.push(r),
                     None if reader.position(&tp).is_some_and(|at| at >= end) => break,
                     None => {}
@@ -186,6 +187,18 @@ impl<C: Cluster> Bench<C> {
     /// Where a partition ends for readers of committed records, markers included.
     pub fn end(&self, tp: &Tp) -> NextOffset {
         self.cluster.reader(Isolation::Committed).and_then(|mut r| r.ends(tp, Isolation::Committed)).expect("ends").1
+    }
+}
+
+/// Asks again where that helps, as right after a broker has come back.
+fn patiently<T>(mut ask: impl FnMut() -> KResult<T>) -> T {
+    let mut left = 100;
+    loop {
+        match ask() {
+            Err(f) if f.class == Class::Retry && left > 0 => std::thread::sleep(Duration::from_millis(50)),
+            done => return done.expect("an answer"),
+        }
+        left -= 1;
     }
 }
 

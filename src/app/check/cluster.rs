@@ -1,0 +1,103 @@
+//! The report against a real cluster: brokers, then topics, then the registry.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::config::ProcessConfig;
+use crate::dsl::Application;
+use crate::error::{Result, codes};
+use crate::intents::ResultRecord;
+use crate::kafka::Admin;
+use crate::registry::Registry;
+use crate::runtime::error_of;
+use crate::serdes::internal::Wire;
+use crate::time::show_duration;
+
+use super::super::compose::external_counts;
+use super::{Finding, Report, WEAK, topics};
+
+/// Adds what a cluster says. A contradiction keeps the application from running as declared; a weak setting is a warning.
+///
+/// # Errors
+/// Where brokers or the registry can't be reached or refuse to answer.
+pub fn against(
+    report: &mut Report,
+    application: &Application,
+    config: &ProcessConfig,
+    admin: &dyn Admin,
+    registry: Option<&Registry>,
+) -> Result<()> {
+    let brokers = admin.brokers().map_err(error_of)?;
+    report.cluster.push(if brokers == 1 { "1 broker".into() } else { format!("{brokers} brokers") });
+    broker_settings(report, config, &admin.broker_config().map_err(error_of)?, brokers);
+    topics::of_the_user(report, application, config, admin)?;
+    let counts = external_counts(application, admin)?;
+    match application.topology.layout(&counts, None) {
+        Ok(layout) => topics::of_ours(report, &super::internal(application, &layout), admin)?,
+        // A missing source was told above, with the command that creates it.
+        Err(d) => report.contradictions.extend(
+            d.iter().filter(|d| d.code != codes::TOPIC_MISSING).map(|d| Finding::new(d.code, &d.message, d.notes.join("; "))),
+        ),
+    }
+    schemas(report, application, registry)
+}
+
+fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap<String, String>, brokers: u32) {
+    let number = |key: &str| found.get(key).and_then(|v| v.parse::<u64>().ok());
+    let over = |limit: &str, ours: Duration| number(limit).filter(|max| ours.as_millis() > u128::from(*max));
+    for (limit, setting, ours) in [
+        ("transaction.max.timeout.ms", "group.transaction_timeout", config.group.transaction_timeout.0),
+        ("group.max.session.timeout.ms", "group.session_timeout", config.group.session_timeout.0),
+    ] {
+        if let Some(max) = over(limit, ours) {
+            let (max, ours) = (show_duration(Duration::from_millis(max)), show_duration(ours));
+            let text = format!("the broker allows {limit} {max}, this process asks for {ours}");
+            report.contradictions.push(Finding::new(codes::RESERVED_SETTING, text, format!("lower {setting}, or raise {limit}")));
+        }
+    }
+    let least = number("group.min.session.timeout.ms").map(Duration::from_millis);
+    if let Some(least) = least.filter(|least| config.group.session_timeout.0 < *least) {
+        let text = format!("the broker wants sessions of at least {}", show_duration(least));
+        report.contradictions.push(Finding::new(codes::RESERVED_SETTING, text, "raise group.session_timeout"));
+    }
+    for key in ["transaction.state.log.replication.factor", "offsets.topic.replication.factor"] {
+        if brokers > 1 && number(key) == Some(1) {
+            let text = format!("{key} is 1: a lost disk loses what commits rest on");
+            report.warnings.push(Finding::new(WEAK, text, "raise it to 3"));
+        }
+    }
+    let kept = number("offsets.retention.minutes").map(|m| Duration::from_secs(m * 60));
+    if let Some(kept) = kept.filter(|kept| *kept < Duration::from_secs(7 * 86_400)) {
+        let text = format!("committed offsets are kept {} after the last member has left", show_duration(kept));
+        report.warnings.push(Finding::new(
+            WEAK,
+            text,
+            "an effect unit that stood still for longer refuses to start: raise offsets.retention.minutes",
+        ));
+    }
+}
+
+fn schemas(report: &mut Report, application: &Application, registry: Option<&Registry>) -> Result<()> {
+    let Some(registry) = registry else {
+        if let Some(topic) = &application.results {
+            let text = format!("{topic} is written without a registry: readers need the product's own schema files");
+            report.warnings.push(Finding::new(WEAK, text, "set registry.url"));
+        }
+        return Ok(());
+    };
+    let Some(topic) = &application.results else {
+        report.cluster.push("registry not asked: no results topic".into());
+        return Ok(());
+    };
+    let subject = format!("{topic}-value");
+    if !registry.check_compatible(&subject, ResultRecord::AVSC)? {
+        let text = format!("the registry's rules for {subject} refuse the schema of results");
+        report.contradictions.push(Finding::new(
+            codes::SCHEMA_INCOMPATIBLE,
+            text,
+            "another writer uses that subject: choose another results topic",
+        ));
+    }
+    report.cluster.push("registry ok".into());
+    Ok(())
+}

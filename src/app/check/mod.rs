@@ -1,0 +1,237 @@
+//! What an application promises on which edge, by what, and under which assumptions; and whether a cluster lets it.
+
+mod cluster;
+mod topics;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::agent;
+use crate::config::ProcessConfig;
+use crate::config::yaml::{Diagnostics, Site};
+use crate::contract::{Call, Promise};
+use crate::dsl::Application;
+use crate::error::{Code, codes};
+use crate::ids::{CallName, ContractName};
+use crate::intents::topics as names;
+use crate::time::show_duration;
+use crate::topology::{Role, Subtopology};
+
+pub use cluster::against;
+
+/// One way that records or effects take, and what is promised on it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Edge {
+    /// `agent.requests → outbox`.
+    pub edge: String,
+    /// Each promise with what it rests on.
+    pub promises: Vec<Promised>,
+}
+
+/// A promise and its reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Promised {
+    /// `at most one effect per operation`.
+    pub promise: String,
+    /// Why it holds.
+    pub because: String,
+}
+
+/// What nobody can check from here.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Assumed {
+    /// In words.
+    pub text: String,
+    /// The file and line, or the setting, that says so.
+    pub at: String,
+}
+
+/// A weak setting, or one that contradicts the application.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// `RB0412`.
+    pub code: String,
+    /// What, in one line.
+    pub text: String,
+    /// Where it stands, or what to do; may be empty.
+    pub hint: String,
+}
+
+impl Finding {
+    fn new(code: Code, text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: code.to_string(), text: text.into(), hint: hint.into() }
+    }
+}
+
+/// The whole report.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Report {
+    /// The application.
+    pub application: String,
+    /// Its version.
+    pub version: i64,
+    /// What was asked of a cluster, in words: `1 broker`, `registry ok`; empty offline.
+    pub cluster: Vec<String>,
+    /// Edges with their promises.
+    pub edges: Vec<Edge>,
+    /// What the promises rest on.
+    pub assumptions: Vec<Assumed>,
+    /// What keeps the application from running as declared.
+    pub contradictions: Vec<Finding>,
+    /// What is possible but weak.
+    pub warnings: Vec<Finding>,
+    /// What is not promised.
+    pub not_promised: Vec<String>,
+}
+
+impl Report {
+    /// The report on an application as its files have it; no cluster is asked.
+    pub fn offline(application: &Application, config: &ProcessConfig, warnings: &Diagnostics) -> Self {
+        let told = warnings.iter().map(|d| {
+            let why = if d.label.is_empty() { String::new() } else { format!(": {}", d.label) };
+            Finding::new(d.code, format!("{}{why}", d.message), d.at.as_ref().map(Site::to_string).unwrap_or_default())
+        });
+        Self {
+            application: application.id.to_string(),
+            version: application.version,
+            cluster: Vec::new(),
+            edges: edges(application, config),
+            assumptions: assumptions(application, config),
+            contradictions: Vec::new(),
+            warnings: told.collect(),
+            not_promised: not_promised(application),
+        }
+    }
+
+    /// As one JSON object.
+    pub fn json(&self) -> Value {
+        json!({
+            "schema": "readback.check/1", "application": self.application, "version": self.version, "cluster": self.cluster,
+            "edges": self.edges, "assumptions": self.assumptions, "contradictions": self.contradictions,
+            "warnings": self.warnings, "not_promised": self.not_promised,
+        })
+    }
+}
+
+fn edges(application: &Application, config: &ProcessConfig) -> Vec<Edge> {
+    let own = application.topology.subtopologies().iter().filter(|s| s.foreign.is_none());
+    let mut all: Vec<Edge> = own.flat_map(|part| inside(application, part)).collect();
+    for (contract, call, spec) in calls(application) {
+        let mut promises = vec![Promised { promise: spec.promise().words().into(), because: because(spec) }];
+        if !spec.proposal {
+            let kept = show_duration(config.effects.audit.0);
+            promises.push(Promised {
+                promise: "no intent forgotten".into(),
+                because: format!("journalled before it is sent; ledger compacted, kept {kept} after closing"),
+            });
+        }
+        all.push(Edge { edge: format!("outbox → {contract}#{call}"), promises });
+    }
+    let one = |edge: String, promise: &str| Edge {
+        edge,
+        promises: vec![Promised { promise: promise.into(), because: "in the Kafka transaction of the change".into() }],
+    };
+    if application.has_effects() {
+        all.extend(application.results.iter().map(|t| one(format!("outcome → {t}"), "each change once, with its ack level")));
+        all.extend(application.dead_letters.iter().map(|t| one(format!("refused → {t}"), "each once, with code and origin")));
+    }
+    all
+}
+
+/// What a sub-topology reads and writes.
+fn inside(application: &Application, part: &Subtopology) -> Vec<Edge> {
+    let topology = &application.topology;
+    let intake = agent::intake_topic(&application.id);
+    let sinks = part.nodes.iter().filter_map(|id| match &topology.node(*id).role {
+        Role::Sink(topic) if *topic == intake => Some("outbox".to_owned()),
+        Role::Sink(topic) => Some(topic.to_string()),
+        _ => None,
+    });
+    let mut to: Vec<String> = sinks.collect();
+    to.extend(part.stores.iter().map(|s| format!("store {s}")));
+    to.dedup();
+    let because = "input offset, state and output in one Kafka transaction; read_committed";
+    let promised = || vec![Promised { promise: "each record once".into(), because: because.into() }];
+    let from = topology.sources_of(part);
+    from.iter().flat_map(|s| to.iter().map(move |t| Edge { edge: format!("{s} → {t}"), promises: promised() })).collect()
+}
+
+/// Every call that the pipelines make, each once: the model's, then the effect's.
+fn calls(application: &Application) -> Vec<(&ContractName, &CallName, &Call)> {
+    let mut all: Vec<(&ContractName, &CallName, &Call)> = Vec::new();
+    for pipeline in &application.pipelines {
+        let plan = pipeline.plan.as_ref().map(|p| (&p.contract, &p.call));
+        for (contract, call) in plan.into_iter().chain([(&pipeline.effect.contract, &pipeline.effect.call)]) {
+            let spec = application.contracts.get(contract).and_then(|c| c.call(call));
+            if let Some(spec) = spec.filter(|_| all.iter().all(|(c, n, _)| (*c, *n) != (contract, call))) {
+                all.push((contract, call, spec));
+            }
+        }
+    }
+    all
+}
+
+fn because(call: &Call) -> String {
+    match (call.promise(), &call.in_flight, &call.readback) {
+        (Promise::AtMostOneReadback, Some(l), Some(v)) => format!(
+            "complete readback; re-send only when absent {} (L) + {} (V) after the last possible send",
+            show_duration(l.within),
+            show_duration(v.lag)
+        ),
+        (promise, _, _) => promise.because(),
+    }
+}
+
+fn assumptions(application: &Application, config: &ProcessConfig) -> Vec<Assumed> {
+    let calls = calls(application);
+    let of_calls = calls.iter().flat_map(|(_, _, call)| &call.assumptions);
+    let mut all: Vec<Assumed> = of_calls.map(|a| Assumed { text: a.text.clone(), at: a.at.clone() }).collect();
+    if application.has_effects() {
+        let (pause, error) = (show_duration(config.effects.max_pause.0), show_duration(config.effects.clock_error.0));
+        all.push(Assumed {
+            text: format!("this host does not pause longer than {pause} between check and write"),
+            at: "effects.max_pause".into(),
+        });
+        all.push(Assumed {
+            text: format!("the clocks of hosts and brokers differ by at most {error}"),
+            at: "effects.clock_error".into(),
+        });
+    }
+    all
+}
+
+fn not_promised(application: &Application) -> Vec<String> {
+    let mut all = Vec::new();
+    if application.has_effects() {
+        all.push("anything a target does on its own".to_owned());
+        all.push("effects that others make under the same key".to_owned());
+    }
+    if calls(application).iter().any(|(_, _, c)| c.promise() == Promise::DuplicatesCounted) {
+        all.push("that a model is asked once".to_owned());
+    }
+    all.push("\"exactly once\" for anything outside Kafka".to_owned());
+    all
+}
+
+/// Every topic that the application makes for itself: of the graph, of the operations and of the effect stage.
+fn internal(application: &Application, layout: &crate::topology::Layout) -> Vec<crate::task::InternalTopic> {
+    let mut all = application.topology.topics(layout);
+    if application.has_effects() {
+        let app = &application.id;
+        all.extend(agent::topics(app, layout.operations));
+        all.extend(crate::effects::topics(app, layout.operations));
+        all.push(crate::task::InternalTopic {
+            name: names::ledger_changelog(app),
+            partitions: Some(layout.operations),
+            config: [("cleanup.policy".to_owned(), "compact".to_owned())].into(),
+            usage: crate::task::TopicUse::Internal,
+        });
+    }
+    all.retain(|t| t.usage == crate::task::TopicUse::Internal);
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|t| seen.insert(t.name.clone()));
+    all
+}
+
+/// The code of a weak setting.
+const WEAK: Code = codes::WEAK_SETTING;

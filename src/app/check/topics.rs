@@ -1,0 +1,142 @@
+//! Topics as a cluster has them, beside what the application needs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::agent;
+use crate::config::ProcessConfig;
+use crate::dsl::Application;
+use crate::error::{Result, codes};
+use crate::ids::TopicName;
+use crate::kafka::{Admin, TopicInfo};
+use crate::runtime::{differences, error_of};
+use crate::task::InternalTopic;
+use crate::time::show_duration;
+use crate::topology::Role;
+
+use super::{Finding, Report, WEAK};
+
+/// Topics that the user owns: they exist, and keep what they are given.
+pub(super) fn of_the_user(report: &mut Report, application: &Application, config: &ProcessConfig, admin: &dyn Admin) -> Result<()> {
+    let topology = &application.topology;
+    let sources = topology.external_sources();
+    let mut all: Vec<TopicName> = sources.iter().cloned().chain(topology.external_sinks()).collect();
+    all.extend(application.results.iter().chain(&application.dead_letters).cloned());
+    all.sort();
+    all.dedup();
+    for name in &all {
+        let Some(info) = admin.topic(name).map_err(error_of)? else {
+            missing(report, name, config);
+            continue;
+        };
+        let settings = admin.topic_config(name).map_err(error_of)?;
+        durability(report, &info, &settings);
+        if asks_for_effects(application, name) {
+            requests(report, application, name, &settings);
+        }
+    }
+    Ok(())
+}
+
+/// Topics of this application: as a start would want them. Those that are missing are made by the first start.
+pub(super) fn of_ours(report: &mut Report, wanted: &[InternalTopic], admin: &dyn Admin) -> Result<()> {
+    let mut to_come = 0;
+    for topic in wanted {
+        let Some(info) = admin.topic(&topic.name).map_err(error_of)? else {
+            to_come += 1;
+            continue;
+        };
+        let settings = admin.topic_config(&topic.name).map_err(error_of)?;
+        durability(report, &info, &settings);
+        for d in differences(topic, info.partitions, &settings) {
+            let text = format!("{}: its {} is {}, this version wants {}", topic.name, d.what, d.actual, d.expected);
+            match d.refused {
+                true => {
+                    let hint = "it stems from another application or version: do not delete it while operations are open";
+                    report.contradictions.push(Finding::new(codes::TOPIC_MISMATCH, text, hint));
+                }
+                false => report.warnings.push(Finding::new(WEAK, text, "")),
+            }
+        }
+    }
+    report.cluster.push(match to_come {
+        0 => format!("{} internal topics", wanted.len()),
+        n if n == wanted.len() => format!("{n} internal topics to be created"),
+        n => format!("{} internal topics, {n} of them to be created", wanted.len()),
+    });
+    Ok(())
+}
+
+fn missing(report: &mut Report, name: &TopicName, config: &ProcessConfig) {
+    if config.topics.create {
+        let text = format!("{name} does not exist; a start creates it with {} partitions", config.topics.partitions);
+        return report.warnings.push(Finding::new(WEAK, text, "topics.create"));
+    }
+    let hint = format!("kafka-topics.sh --bootstrap-server {} --create --topic {name} --partitions <n>", config.brokers);
+    report.contradictions.push(Finding::new(codes::TOPIC_MISSING, format!("{name} does not exist"), hint));
+}
+
+/// What it takes to lose a record that was acknowledged, or to be unable to write one.
+fn durability(report: &mut Report, info: &TopicInfo, settings: &BTreeMap<String, String>) {
+    let name = &info.name;
+    let least: Option<u32> = settings.get("min.insync.replicas").and_then(|v| v.parse().ok());
+    let mut weak = |text: String, hint: &str| report.warnings.push(Finding::new(WEAK, text, hint));
+    match least {
+        Some(least) if least > info.replication => {
+            let text = format!("{name} wants {least} replicas in sync and has {}: nothing can be written", info.replication);
+            report.contradictions.push(Finding::new(codes::TOPIC_MISMATCH, text, "lower min.insync.replicas, or add replicas"));
+        }
+        _ if info.replication == 1 => {
+            weak(format!("{name} has one replica: a lost disk loses its records"), "replication 3 with min.insync.replicas 2")
+        }
+        Some(1) => weak(
+            format!("{name} acknowledges with one replica in sync: its broker's loss may lose records"),
+            "min.insync.replicas 2",
+        ),
+        Some(least) if least == info.replication => {
+            weak(format!("{name} wants all {least} replicas in sync: one broker down stops writing"), "add a replica");
+        }
+        _ => {}
+    }
+    if settings.get("unclean.leader.election.enable").is_some_and(|v| v == "true") {
+        let text = format!("{name} may elect a leader that lacks acknowledged records");
+        report.warnings.push(Finding::new(WEAK, text, "unclean.leader.election.enable false"));
+    }
+}
+
+/// Whether records of this topic become requests.
+fn asks_for_effects(application: &Application, name: &TopicName) -> bool {
+    let topology = &application.topology;
+    let intake = agent::intake_topic(&application.id);
+    let own = topology.subtopologies().iter().filter(|s| s.foreign.is_none());
+    own.filter(|s| topology.sources_of(s).contains(name))
+        .any(|s| s.nodes.iter().any(|n| matches!(&topology.node(*n).role, Role::Sink(t) if *t == intake)))
+}
+
+/// How long requests are kept, beside how long they are remembered and may be due.
+fn requests(report: &mut Report, application: &Application, name: &TopicName, settings: &BTreeMap<String, String>) {
+    let mut weak = |text: String, hint: &str| report.warnings.push(Finding::new(WEAK, text, hint));
+    if settings.get("cleanup.policy").is_some_and(|p| p.contains("compact")) {
+        weak(format!("{name} is compacted: of two requests under one key the first may vanish unread"), "cleanup.policy delete");
+    }
+    let kept = settings.get("retention.ms").and_then(|v| v.parse::<i64>().ok());
+    let rules = || application.pipelines.iter().map(|p| &p.admit);
+    let (Some(remember), Some(due)) = (rules().map(|r| r.remember).min(), rules().map(|r| r.max_deadline).max()) else { return };
+    let kept = kept.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+    if kept.is_none_or(|kept| kept > remember) {
+        let kept = kept.map_or_else(|| "for ever".to_owned(), show_duration);
+        let text = format!(
+            "{name} keeps {kept}; admission remembers {}: an operation ID that is sent again after that with a later deadline is new",
+            show_duration(remember)
+        );
+        weak(text, "remember in the admit step");
+    }
+    if let Some(kept) = kept.filter(|kept| *kept < due) {
+        let text = format!(
+            "{name} keeps {}, but requests may be due for {}: one that no member reads in time is lost",
+            show_duration(kept),
+            show_duration(due)
+        );
+        weak(text, "retention.ms");
+    }
+}

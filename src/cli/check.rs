@@ -1,0 +1,116 @@
+//! `readback check T`: what is promised on every edge, by what, and what is not; with `--live`, whether the cluster lets it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::app::check::{self, Finding, Report};
+use crate::error::{Fault, Result};
+use crate::kafka::Cluster;
+use crate::runtime::error_of;
+
+use super::{Connection, Format, load, on_cluster};
+
+/// Widest line of a reason before it is broken.
+const WIDTH: usize = 72;
+
+/// Check a topology's types, names, contracts and policies, and print what is promised on every edge.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  readback check topology/orders            reads the files only; needs neither cluster nor environment
+  readback check topology/orders --live     compares with the topics, brokers and registry that there are
+Exit codes: 0 it can run (perhaps with warnings) · 2 errors in files, or the cluster contradicts · 3 unreachable")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// The topology: its directory or its `topology.yaml`.
+    topology: PathBuf,
+    /// Ask the cluster and the registry too.
+    #[arg(long)]
+    live: bool,
+}
+
+/// Checks an application.
+pub fn run(args: &CheckArgs, format: Format) -> Result<ExitCode> {
+    let declared = load::offline(&args.topology)?;
+    let config = args.connection.load()?;
+    let mut report = Report::offline(&declared.application, &config, &declared.warnings);
+    if args.live {
+        let admin = on_cluster(&args.connection)?.admin().map_err(error_of)?;
+        let registry = crate::app::registry(&config)?;
+        check::against(&mut report, &declared.application, &config, admin.as_ref(), registry.as_ref())?;
+    }
+    match format {
+        Format::Table => print!("{}", table(&report)),
+        Format::Json => println!("{}", report.json()),
+    }
+    Ok(match report.contradictions.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Fault::Configuration.exit_code()),
+    })
+}
+
+/// The report for people: columns aligned, long reasons broken.
+fn table(report: &Report) -> String {
+    let mut head = vec![report.application.clone(), format!("version {}", report.version)];
+    head.extend(report.cluster.iter().cloned());
+    let mut text = head.join(" · ") + "\n\n";
+    let mut rows = vec![["edge".to_owned(), "promise".to_owned(), "because".to_owned()]];
+    for edge in &report.edges {
+        for (i, p) in edge.promises.iter().enumerate() {
+            for (j, line) in wrapped(&p.because).into_iter().enumerate() {
+                let shown = |show: bool, text: &str| if show { text.to_owned() } else { String::new() };
+                rows.push([shown(i == 0 && j == 0, &edge.edge), shown(j == 0, &p.promise), line]);
+            }
+        }
+    }
+    text += &aligned(&rows);
+    if !report.assumptions.is_empty() {
+        text += "\n you assume\n";
+        let numbered = report.assumptions.iter().enumerate();
+        text += &aligned(&numbered.map(|(i, a)| [format!(" A{}", i + 1), a.text.clone(), a.at.clone()]).collect::<Vec<_>>());
+    }
+    text += &findings("contradictions", &report.contradictions);
+    text += &findings("warnings", &report.warnings);
+    text + "\n not promised: " + &report.not_promised.join("; ") + "\n"
+}
+
+fn findings(title: &str, all: &[Finding]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n {title}\n");
+    for f in all {
+        text += &format!("  {}  {}\n", f.code, f.text);
+        if !f.hint.is_empty() {
+            text += &format!("          {}\n", f.hint);
+        }
+    }
+    text
+}
+
+/// Three columns, the first two as wide as their widest cell.
+fn aligned(rows: &[[String; 3]]) -> String {
+    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or_default();
+    let (first, second) = (width(0), width(1));
+    let line = |r: &[String; 3]| {
+        let line = format!(" {:<first$}  {:<second$}  {}", r[0], r[1], r[2]);
+        line.trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() && lines[last].chars().count() + word.chars().count() >= WIDTH {
+            lines.push(word.to_owned());
+        } else {
+            let space = if lines[last].is_empty() { "" } else { " " };
+            lines[last] = format!("{}{space}{word}", lines[last]);
+        }
+    }
+    lines
+}

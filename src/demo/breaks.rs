@@ -1,0 +1,121 @@
+//! What the story itself breaks: members and broker, at positions in the stream of requests.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+
+use super::members::{Member, MemberSetup};
+use super::rng::Rng;
+use super::screen::Progress;
+use super::story::Ground;
+
+/// What the story itself breaks, besides the target's schedule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Breaks {
+    /// The demo: three kills of members and a restart of the broker.
+    Demo,
+    /// The first process of each member kills itself at a named point, `name:nth:kill`, and is started again without it. Member
+    /// 0 comes when member 1 has shown its first results: partitions move, and what was written is restored.
+    AtPoint(String),
+    /// Member 1 stands still for so long, half way through the requests, and then goes on as if nothing had happened.
+    Stalled(Duration),
+    /// Nothing.
+    Nothing,
+}
+
+impl Breaks {
+    fn point(&self) -> Option<&str> {
+        match self {
+            Breaks::AtPoint(point) => Some(point),
+            Breaks::Demo | Breaks::Stalled(_) | Breaks::Nothing => None,
+        }
+    }
+}
+
+/// The members, and what is still to be broken.
+pub(super) struct Stage {
+    pub members: Vec<Member>,
+    pub broker_restarts: u64,
+    breaks: Breaks,
+    setup: MemberSetup,
+    /// (after so many requests, which member)
+    kills: Vec<(usize, usize)>,
+    broker_at: Option<usize>,
+    stall: Stall,
+}
+
+enum Stall {
+    No,
+    At(usize, Duration),
+    Until(Instant),
+}
+
+impl Stage {
+    /// Starts the members and plans what is to be broken among `n` requests.
+    pub(super) fn start(breaks: &Breaks, seed: u64, n: usize, setup: MemberSetup) -> Result<Self> {
+        let mut rng = Rng::new(seed ^ 0x6b69_6c6c);
+        let at = |part: usize, rng: &mut Rng| n * part / 10 + rng.below((n / 20).max(1) as u64) as usize;
+        let (mut kills, mut broker_at, mut stall) = (Vec::new(), None, Stall::No);
+        match breaks {
+            Breaks::Demo => {
+                kills = vec![(at(2, &mut rng), 1), (at(4, &mut rng), 0), (at(8, &mut rng), 1)];
+                broker_at = Some(at(6, &mut rng));
+            }
+            Breaks::Stalled(time) => stall = Stall::At(n / 2, *time),
+            Breaks::AtPoint(_) | Breaks::Nothing => {}
+        }
+        let mut members = Vec::new();
+        if breaks.point().is_none() {
+            members.push(Member::start(&setup, 0, None)?);
+        }
+        members.push(Member::start(&setup, 1, breaks.point())?);
+        Ok(Self { members, broker_restarts: 0, breaks: breaks.clone(), setup, kills, broker_at, stall })
+    }
+
+    /// Breaks what is due after `sent` requests; `heard` = a result was seen.
+    pub(super) fn due<G: Ground>(&mut self, ground: &G, sent: usize, heard: bool, progress: &Progress) -> Result<()> {
+        while let Some(&(at, member)) = self.kills.first() {
+            if sent < at {
+                break;
+            }
+            self.kills.remove(0);
+            self.members[member].kill_and_restart()?;
+            progress.say(&format!("kill -9 of member {member} with calls in flight; started again in its slot"));
+            progress.explain("The new process holds the same slot: the same instance id and transactional id. It fences what the dead one\nleft open, restores its ledger, and treats every journalled attempt without an outcome as maybe sent.");
+        }
+        if self.broker_at.is_some_and(|at| sent >= at) {
+            self.broker_at = None;
+            if ground.restart_broker()? {
+                self.broker_restarts += 1;
+                progress.say("the broker was killed and started again");
+            }
+        }
+        if heard && self.members.len() == 1 {
+            self.members.push(Member::start(&self.setup, 0, self.breaks.point())?);
+        }
+        self.stall(sent, progress);
+        let expected = self.breaks.point().is_some();
+        self.members.iter_mut().try_for_each(|m| m.check(expected))
+    }
+
+    fn stall(&mut self, sent: usize, progress: &Progress) {
+        match self.stall {
+            Stall::At(at, time) if sent >= at => {
+                self.members[1].stand_still();
+                progress.say(&format!("member 1 stands still for {time:?}"));
+                self.stall = Stall::Until(Instant::now() + time);
+            }
+            Stall::Until(end) if Instant::now() >= end => {
+                self.members[1].go_on();
+                progress.say("member 1 goes on as if nothing had happened");
+                self.stall = Stall::No;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether everything planned has happened.
+    pub(super) fn over(&self) -> bool {
+        self.kills.is_empty() && self.broker_at.is_none() && matches!(self.stall, Stall::No)
+    }
+}

@@ -1,0 +1,137 @@
+//! The program as a user runs it: a member that is told to stop, a slot that is taken twice, the demo.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use readback::demo::files::write_orders;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::story::program;
+use crate::{alone, shared, stack, until};
+
+/// A member of the orders application that runs until it is told to stop; killed when dropped.
+struct Running {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Running {
+    fn start(topology: &Path, state: &Path, name: &str) -> Self {
+        let log = state.with_file_name(format!("{name}.log"));
+        let child = Command::new(program())
+            .args(["run", "--ordinal", "0", "--listen", "", "--log", "info", "--state-dir"])
+            .args([state, topology])
+            .env("READBACK_BROKERS", stack().brokers())
+            .env("READBACK_REGISTRY", stack().registry())
+            .env("READBACK_REGISTRY__REGISTER", "true")
+            .env("READBACK_TOPICS__CREATE", "true")
+            .env("READBACK_GROUP__SESSION_TIMEOUT", "6s")
+            .env("READBACK_GROUP__TRANSACTION_TIMEOUT", "5s")
+            // Nobody listens there: nothing is sent in these tests.
+            .envs([("ORDERS_URL", "http://127.0.0.1:9"), ("MODEL_URL", "http://127.0.0.1:9")])
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("the program starts");
+        Self { child, log }
+    }
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+    fn until_running(&mut self) {
+        until("the member runs", || {
+            assert!(self.child.try_wait().expect("status").is_none(), "it ended: {}", self.said());
+            self.said().contains("Running").then_some(())
+        });
+    }
+    fn terminate(&mut self) -> ExitStatus {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
+        kill_process(pid, Signal::TERM).expect("is there");
+        until("it leaves on SIGTERM", || self.child.try_wait().expect("status"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn orders(work: &Path, name: &str) -> std::path::PathBuf {
+    write_orders(work, &format!("{name}-{}.", &uuid::Uuid::new_v4().simple().to_string()[..6])).expect("a topology")
+}
+
+/// If this broke, a deploy would kill members in the middle of a transaction, and each restart would wait for a timeout.
+#[test]
+fn sigterm_ends_a_member_in_order() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let mut member = Running::start(&orders(work.path(), "term"), &work.path().join("state"), "member");
+    member.until_running();
+    let ended = member.terminate();
+    assert_eq!(ended.code(), Some(0), "{}", member.said());
+}
+
+/// If this broke, two processes in one slot would fence each other for ever, or the operator would not be told.
+#[test]
+fn a_slot_taken_twice_ends_one_process_with_exit_code_5() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let topology = orders(work.path(), "twice");
+    let mut first = Running::start(&topology, &work.path().join("one"), "first");
+    first.until_running();
+    let mut same_directory = Running::start(&topology, &work.path().join("one"), "same");
+    let refused = until("the second in one directory ends", || same_directory.child.try_wait().expect("status"));
+    assert_eq!(refused.code(), Some(2), "{}", same_directory.said());
+    assert!(same_directory.said().contains("RB0602"), "{}", same_directory.said());
+    let mut second = Running::start(&topology, &work.path().join("two"), "second");
+    let (ended, stays) = until("one of the two ends", || {
+        let ended = first.child.try_wait().expect("status");
+        let other = second.child.try_wait().expect("status");
+        ended.map(|e| (e, false)).or(other.map(|e| (e, true)))
+    });
+    let (mut left, gone) = if stays { (first, second) } else { (second, first) };
+    assert_eq!(ended.code(), Some(5), "{}", gone.said());
+    left.until_running();
+    assert_eq!(left.terminate().code(), Some(0), "{}", left.said());
+}
+
+/// The demo at a quarter of its size. If this broke, the first thing that a user runs would fail, or report without its figures.
+#[test]
+fn the_demo_with_120_operations_ends_with_books_that_agree() {
+    // It kills members and the broker.
+    let _alone = alone();
+    stack();
+    let prefix = format!("demo-{}.", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let run = Command::new(program())
+        .args(["demo", "--output", "json", "--operations", "120", "--prefix", &prefix])
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    let (out, said) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert_eq!(run.status.code(), Some(0), "{out}\n{said}");
+    let last = out.lines().last().expect("one line of JSON");
+    let report: Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!(report["operations"], 120);
+    assert_eq!((&report["lost"], &report["doubled"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(report["unknown"], report["undecidable"]);
+    assert!(report["effects_at_target"].as_u64().is_some_and(|n| n > 60), "{report}");
+    assert_eq!(report["faults"]["kill_9"], 3);
+    let faults = [
+        "answers_lost",
+        "requests_lost",
+        "errors_after_applying",
+        "late_answers",
+        "applied_after_leaving",
+        "too_many_requests",
+        "readbacks_incomplete",
+    ];
+    for fault in faults {
+        assert!(report["faults"][fault].as_u64().is_some_and(|n| n > 0), "{fault}: {report}");
+    }
+    // A cluster that was given from outside is not ours to break.
+    let given = std::env::var_os("READBACK_BROKERS").is_some();
+    assert_eq!(report["faults"]["broker_restarts"], u64::from(!given));
+}

@@ -1,0 +1,151 @@
+//! Kafka's own tests of exactly-once processing (E1 to E8), and what a proxy or a dying broker adds, with stream threads on the
+//! real client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use readback::kafka::rdkafka::{RdCluster, RdConfig};
+use readback::kafka::{Isolation, Reading};
+use readback::runtime::{RuntimeOptions, StreamThread};
+use readback::testing::proxy::{END_TXN, Fate, Proxy};
+use readback::testing::scenarios::{self, Bench, Script, numbers};
+use readback::time::SystemClock;
+
+use crate::{alone, cluster_at, shared, stack};
+
+fn bench(name: &str, cluster: RdCluster) -> Bench<RdCluster> {
+    let options = RuntimeOptions {
+        session_timeout: Duration::from_secs(6),
+        transaction_timeout: Duration::from_secs(5),
+        ..RuntimeOptions::default()
+    };
+    let name = format!("{name}-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    Bench { cluster, clock: Arc::new(SystemClock), pass: Arc::new(std::thread::sleep), name, options }
+}
+
+/// If this broke, one of Kafka's own guarantees for exactly-once processing would hold on our own log only (E1 to E7).
+#[test]
+fn every_scenario_holds_on_a_real_broker() {
+    let _shared = shared();
+    std::thread::scope(|s| {
+        let runs: Vec<_> = scenarios::all::<RdCluster>()
+            .into_iter()
+            .map(|(name, scenario)| (name, s.spawn(move || scenario(&bench(name, cluster_at(stack().brokers()))))))
+            .collect();
+        let failed: Vec<&str> = runs.into_iter().filter_map(|(name, run)| run.join().is_err().then_some(name)).collect();
+        assert!(failed.is_empty(), "{failed:?}: see above");
+    });
+}
+
+/// One input, running sums, one partition.
+struct Summing {
+    b: Bench<RdCluster>,
+    script: Script,
+    plan: readback::task::UnitPlan,
+    fed: usize,
+}
+
+impl Summing {
+    fn new(name: &str, cluster: RdCluster) -> Self {
+        let b = bench(name, cluster);
+        let (from, to) = (b.topic("in"), b.topic("out"));
+        let script = Script { sums: true, ..Script::copy(&to) };
+        b.create(&from, 1, &[]);
+        b.create(&to, 1, &[]);
+        b.create(&script.changelog(), 1, &[("cleanup.policy", "compact")]);
+        let plan = b.unit(vec![script.plan(0, &[(&from, Reading::Shared)])]);
+        Self { b, script, plan, fed: 0 }
+    }
+    fn thread(&self, number: u32) -> StreamThread<RdCluster> {
+        self.b.thread(&self.plan, number)
+    }
+    fn feed(&mut self, n: usize) {
+        self.b.feed(&self.b.topic("in"), 0, &numbers(self.fed + 1, n, &["k"]));
+        self.fed += n;
+    }
+    /// Until everything that was fed is there.
+    fn settle(&self, threads: &mut [&mut StreamThread<RdCluster>]) {
+        self.b.run_until_count(threads, &self.script.to, self.fed).expect("runs");
+    }
+    /// Every running sum once, in order.
+    fn expect_exact(&self) {
+        let expected: Vec<String> = (1..=self.fed).map(|i| (i * (i + 1) / 2).to_string()).collect();
+        let found = self.b.values(&self.script.to, Isolation::Committed).into_values().next().unwrap_or_default();
+        assert_eq!(found, expected);
+    }
+}
+
+/// E8. If this broke, a thread that stood still past the poll limit while another took over would write its stale work as well.
+#[test]
+fn e8_a_thread_that_stalls_past_the_poll_limit_is_fenced_when_it_wakes() {
+    let _shared = shared();
+    let settings = [("max.poll.interval.ms".to_owned(), "6000".to_owned())].into();
+    let config = RdConfig { session: Duration::from_secs(6), settings, ..RdConfig::new(stack().brokers()) };
+    let mut s = Summing::new("e8", RdCluster::new(config).expect("settings"));
+    let (mut a, mut b) = (s.thread(0), s.thread(1));
+    s.feed(20);
+    s.settle(&mut [&mut a, &mut b]);
+    let (mut stalled, mut other) = if a.running().is_empty() { (b, a) } else { (a, b) };
+    // It reads into an open transaction and stands still; the other one takes over.
+    s.feed(20);
+    for _ in 0..3 {
+        stalled.turn(s.b.clock.now()).expect("turns");
+    }
+    s.settle(&mut [&mut other]);
+    s.feed(20);
+    s.settle(&mut [&mut other, &mut stalled]);
+    s.b.stop(stalled);
+    s.b.stop(other);
+    s.expect_exact();
+}
+
+/// If this broke, a commit whose answer is lost or late would be done twice, or half: output, sums and positions must agree.
+#[test]
+fn lost_answers_to_commits_leave_exact_output() {
+    let _alone = alone();
+    let (listen, target) = stack().proxy().expect("this test needs a local stack: unset READBACK_BROKERS");
+    let proxy = Proxy::start(listen, target).expect("the proxy's port is free");
+    let mut s = Summing::new("lost-answers", cluster_at(listen));
+    let mut thread = s.thread(0);
+    s.feed(20);
+    s.settle(&mut [&mut thread]);
+    let late = Fate::Late(Duration::from_millis(700));
+    for (fate, times) in [(Fate::Cut, 1), (Fate::Swallowed, 1), (late, 2), (Fate::Cut, 3), (Fate::Swallowed, 2)] {
+        proxy.disturb(END_TXN, fate, times);
+        s.feed(20);
+        s.settle(&mut [&mut thread]);
+        assert!(proxy.left(END_TXN) < times, "no answer was disturbed");
+        proxy.disturb(END_TXN, fate, 0);
+    }
+    s.b.stop(thread);
+    s.expect_exact();
+}
+
+/// If this broke, a broker that dies inside a transaction would cost records or repeat them, or leave a thread dead.
+#[test]
+fn a_broker_killed_inside_a_transaction_leaves_exact_output() {
+    let _alone = alone();
+    let mut s = Summing::new("broker-killed", cluster_at(stack().brokers()));
+    let mut thread = s.thread(0);
+    s.feed(20);
+    s.settle(&mut [&mut thread]);
+    for _ in 0..2 {
+        s.feed(200);
+        // Some turns, so that a transaction is open or its commit under way.
+        for _ in 0..3 {
+            thread.turn(s.b.clock.now()).expect("turns");
+        }
+        stack().kill_broker().expect("kill");
+        let restart = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_secs(1));
+            stack().start_broker().expect("start");
+        });
+        while !restart.is_finished() {
+            s.b.round(&mut [&mut thread]).expect("the thread lives on");
+        }
+        restart.join().expect("the broker is back");
+        s.settle(&mut [&mut thread]);
+    }
+    s.b.stop(thread);
+    s.expect_exact();
+}

@@ -1,0 +1,101 @@
+//! What the program prints and how it exits: golden files in `tests/cli/`. To renew them: `READBACK_WRITE_GOLDEN=1 cargo test --test cli`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs the program as from a fresh shell: no variables of ours, nothing set that a topology names.
+fn readback(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_readback"));
+    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("READBACK_") || n.ends_with("_URL")) {
+        command.env_remove(name);
+    }
+    command.env_remove("USER").env("COLUMNS", "100").env("NO_COLOR", "1").current_dir(root());
+    command.args(args).output().expect("the program starts")
+}
+
+/// Compares with the golden file of this name: exit code, stdout, stderr.
+fn golden(name: &str, args: &[&str]) {
+    let out = readback(args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let code = out.status.code().expect("it exits by itself");
+    let stderr = text(&out.stderr);
+    let stderr = if stderr.is_empty() { String::new() } else { format!("--- stderr\n{stderr}") };
+    let actual = format!("$ readback {}\n{}{stderr}--- exit {code}\n", args.join(" "), text(&out.stdout));
+    let path = root().join("tests/cli").join(format!("{name}.txt"));
+    if std::env::var_os("READBACK_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, &actual).expect("tests/cli/ is writable");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(actual, expected, "{} differs; see the head of tests/cli.rs", path.display());
+}
+
+/// If this broke, a person who asks for help would get none, or one that does not teach.
+#[test]
+fn help_teaches() {
+    golden("help", &["--help"]);
+    for command in ["check", "demo", "describe", "explain", "ops", "run"] {
+        golden(&format!("help-{command}"), &[command, "--help"]);
+    }
+    for command in ["list", "show", "resolve", "cancel", "release-lane"] {
+        golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
+    }
+}
+
+/// If this broke, the promise on an edge would be printed other than it holds, or checking would need the target's address.
+#[test]
+fn check_prints_what_is_promised() {
+    golden("check-orders", &["check", "topology/orders"]);
+    golden("check-webhook", &["check", "topology/webhook"]);
+}
+
+/// If this broke, scripts that read the report would break.
+#[test]
+fn check_as_json_says_its_schema() {
+    let out = readback(&["check", "topology/orders", "--output", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!(report["schema"], "readback.check/1");
+    let edges: Vec<&str> = report["edges"].as_array().expect("edges").iter().filter_map(|e| e["edge"].as_str()).collect();
+    assert!(edges.contains(&"outbox → orders#create"), "{edges:?}");
+}
+
+/// If this broke, a person would fix one error only to be shown the next, or look for it in vain.
+#[test]
+fn all_errors_are_told_at_once_with_their_place() {
+    golden("errors", &["check", "tests/cli/broken"]);
+    let first = readback(&["describe", "tests/cli/broken"]);
+    assert_eq!(first.status.code(), Some(2));
+}
+
+/// If this broke, the graph that people discuss would not be the one that runs.
+#[test]
+fn describe_draws_the_graph() {
+    golden("describe-text", &["describe", "topology/orders"]);
+    golden("describe-mermaid", &["describe", "topology/orders", "--as", "mermaid"]);
+}
+
+/// If this broke, a code would have no page, or scripts could not tell one failure from another.
+#[test]
+fn codes_and_exit_codes() {
+    golden("explain", &["explain", "rb0231"]);
+    golden("explain-unknown", &["explain", "RB9999"]);
+    golden("usage", &["check"]);
+    golden("usage-ops", &["ops", "resolve", "op-1", "--reason", "seen", "--seen", "7"]);
+    golden("no-topology", &["check", "topology/nowhere"]);
+}
+
+/// If this broke, a script could not tell a cluster that can't be reached from one that contradicts.
+#[test]
+fn an_unreachable_broker_is_exit_code_three() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let brokers = format!("127.0.0.1:{port}");
+    for args in [&["check", "topology/orders", "--live"][..], &["ops", "list", "--app", "orders"]] {
+        let out = readback(&[args, &["--brokers", &brokers]].concat());
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {stderr}");
+        assert!(stderr.contains("error[RB0301]"), "{stderr}");
+    }
+}
