@@ -8,13 +8,36 @@ use readback::app::Weakened;
 use readback::config::yaml;
 use readback::driver::recorded;
 use readback::effects::Rule;
-use readback::testing::simulator::{Applications, Schedule, run, search, shrink};
+use readback::intents::Status;
+use readback::testing::simulator::{App, Applications, Class, Schedule, run, search, shrink};
 
 /// Schedules of a default run; in full by `READBACK_SCHEDULES=1000000`.
 const SCHEDULES: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// If this broke, every other run here would say nothing: where nothing strikes, each operation must end as it is meant to.
+#[test]
+fn without_faults_each_operation_ends_as_it_is_meant_to() {
+    let ends = [
+        (App::Plain, Class::Simple, Status::Confirmed),
+        (App::Plain, Class::Refused, Status::Refused),
+        (App::Orders, Class::Simple, Status::Confirmed),
+        (App::Orders, Class::Approved, Status::Confirmed),
+        (App::Orders, Class::DeniedByPerson, Status::Denied),
+        (App::Orders, Class::Denied, Status::Denied),
+        (App::Orders, Class::Refused, Status::Refused),
+        (App::Orders, Class::Unanswered, Status::Expired),
+    ];
+    let apps = Applications::new();
+    for (app, class, end) in ends {
+        let outcome = run(&apps, &Schedule::calm(app, class), Weakened::default());
+        let said = outcome.timeline.join("\n");
+        assert!(outcome.violations.is_empty(), "{app:?} {class:?}: {:?}\n{said}", outcome.violations);
+        assert_eq!(outcome.ends.into_iter().collect::<Vec<_>>(), [(end, 1)], "{app:?} {class:?}\n{said}");
+    }
 }
 
 /// If this broke, some order of crashes, pauses, lost commits, lost requests and late answers would double an effect, lose an

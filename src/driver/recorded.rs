@@ -2,9 +2,9 @@
 //!
 //! Input: `{"topic", "key", "value", "headers", "timestamp"}` is a record; `{"advance": "5s"}` lets time pass;
 //! `{"target": "orders#create", "answer": {"status", "headers", "body"}}` scripts the next answer of a call (of its readback with
-//! `/readback`), where `"answer": null` is one that never comes and `"refused"` a connection that is not taken. In a value,
-//! `"{plan_hash op-1}"` stands for the plan hash that results name for `op-1`; in the body of a readback's answer, `{key}` for the
-//! key that was asked for.
+//! `/readback`), where `"answer": null` is one that never comes and `"refused"` a connection that is not taken. A body that is
+//! not text is sent as JSON. In a value, `"{plan_hash op-1}"` stands for the plan hash that results name for `op-1`; in the body of
+//! a readback's answer, `{key}` for the key that was asked for.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -148,11 +148,16 @@ fn play(driver: &mut TopologyTestDriver, line: Line, written: &BTreeMap<TopicNam
 
 fn scripted(reply: Reply) -> std::result::Result<Scripted, String> {
     match reply {
-        Reply::Whole { status, headers, body } => Ok(Scripted::Answer(Answer {
-            status,
-            headers: headers.into_iter().map(|(n, v)| (n.to_ascii_lowercase(), v)).collect(),
-            body: Bytes::from(bytes(&body).unwrap_or_default()),
-        })),
+        Reply::Whole { status, mut headers, body } => {
+            if !body.is_string() && !headers.keys().any(|n| n.eq_ignore_ascii_case("content-type")) {
+                headers.insert("content-type".to_owned(), "application/json".to_owned());
+            }
+            Ok(Scripted::Answer(Answer {
+                status,
+                headers: headers.into_iter().map(|(n, v)| (n.to_ascii_lowercase(), v)).collect(),
+                body: Bytes::from(bytes(&body).unwrap_or_default()),
+            }))
+        }
         Reply::Word(word) if word == "refused" => Ok(Scripted::Refused),
         Reply::Word(word) => Err(format!("`{word}` is no answer: write an object with its status, \"refused\" or null")),
         Reply::Lost(()) => Ok(Scripted::Lost),

@@ -43,7 +43,7 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// What happened, by virtual time.
     pub timeline: Vec<String>,
-    /// How operations ended.
+    /// How operations that were asked for ended.
     pub ends: BTreeMap<Status, u64>,
     /// How often what struck.
     pub struck: BTreeMap<&'static str, u64>,
@@ -316,7 +316,7 @@ impl<'a> World<'a> {
             self.out.violations.push("it never came to rest".to_owned());
         }
         let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
-        for r in last_states(&records).values() {
+        for r in last_states(&records).values().filter(|r| !r.operation_id.is_derived()) {
             *self.out.ends.entry(r.status).or_default() += 1;
         }
         for (word, n) in self.target.struck() {
