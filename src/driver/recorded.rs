@@ -71,7 +71,7 @@ enum Reply {
 /// Runs the input of a topology's directory; compares, or with `update` writes, what is expected.
 ///
 /// # Errors
-/// `UNEXPECTED_OUTPUT` with the first difference and its place; what the files and the application say.
+/// `UNEXPECTED_OUTPUT` with the first difference and its place, or a call that never came; what the files and the application say.
 pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> {
     let (input, expected) = (dir.join("input.jsonl"), dir.join("expected.jsonl"));
     let lines = lines(&input)?;
@@ -89,6 +89,10 @@ pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> 
         for (topic, records) in &mut written {
             records.extend(driver.read_output(topic.as_str()));
         }
+    }
+    if let Some(call) = driver.unplayed() {
+        let doing = format!("playing {}: {call} has an answer left that nobody asked for", input.display());
+        return Err(Error::new(codes::UNEXPECTED_OUTPUT, Fault::Verdict, doing).next("leave the answer out, or let more time pass"));
     }
     let found: Vec<String> =
         written.iter().flat_map(|(topic, records)| records.iter().map(move |r| shown(topic, r).to_string())).collect();

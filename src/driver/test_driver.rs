@@ -191,6 +191,11 @@ impl TopologyTestDriver {
         self.port.script(call, what);
     }
 
+    /// A call that still has a scripted answer for which it never came.
+    pub fn unplayed(&self) -> Option<String> {
+        self.port.left()
+    }
+
     /// Lets time pass, with all that comes due on the way.
     ///
     /// # Errors

@@ -55,6 +55,11 @@ impl ScriptedPort {
         self.state().scripts.entry(call.to_owned()).or_default().push_back(what);
     }
 
+    /// A call whose script nobody came for.
+    pub(super) fn left(&self) -> Option<String> {
+        self.state().scripts.iter().find(|(_, answers)| !answers.is_empty()).map(|(call, _)| call.clone())
+    }
+
     /// Plays every call that waits; says whether there was one. An unscripted one is an error that names it.
     pub(super) fn pump(&self) -> Result<bool> {
         let mut played = false;
