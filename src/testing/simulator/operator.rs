@@ -97,7 +97,8 @@ impl People {
             match last.status {
                 Status::AwaitingApproval => said.extend(self.approve(planned, last, now)),
                 Status::Parked => {
-                    let present = self.intents(cluster).iter().any(|i| i.operation == op && books.iter().any(|b| b.wire_key == i.wire_key));
+                    let present =
+                        self.intents(cluster).iter().any(|i| i.operation == op && books.iter().any(|b| b.wire_key == i.wire_key));
                     said.extend(self.decide(op, last, present, now));
                 }
                 _ => {}
