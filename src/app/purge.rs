@@ -93,7 +93,7 @@ fn once<C: Cluster>(
 mod tests {
     use super::*;
     use crate::kafka::memory::MemoryCluster;
-    use crate::kafka::{Isolation, NewTopic, Slot, SlotMark, Source, TxLimits, TxSink, Wake};
+    use crate::kafka::{Input, Isolation, NewTopic, Reading, Slot, SlotMark, Source, TxLimits, TxSink, Wake};
     use crate::record::OutRecord;
     use crate::time::{ManualClock, MonoTime, Now, WallTime};
 
@@ -120,6 +120,12 @@ mod tests {
         }
         let slot = Slot { unit: "app".into(), group: GroupId::new("app"), number: 0 };
         let mut source = cluster.source(&slot, std::slice::from_ref(&topic), Wake::none()).expect("joins");
+        let given = (0..100).find_map(|_| match source.next() {
+            Some(Input::Assigned(given)) => Some(given),
+            _ => None,
+        });
+        let start = (tp.clone(), NextOffset(0), Reading::Shared);
+        source.confirm(&given.expect("the group gives it"), &[start]).expect("confirms");
         let mut sink = cluster.sink(&slot, TxLimits::default()).expect("a producer");
         sink.init().and_then(|()| sink.begin()).expect("begins");
         let stamp = source.stamp().expect("a stamp");

@@ -83,6 +83,9 @@ fn findings(title: &str, all: &[Finding]) -> String {
     let mut text = format!("\n {title}\n");
     for f in all {
         text += &format!("  {}  {}\n", f.code, f.text);
+        for line in wrapped(&f.topics.join(", ")).iter().filter(|l| !l.is_empty()) {
+            text += &format!("          {line}\n");
+        }
         if !f.hint.is_empty() {
             text += &format!("          {}\n", f.hint);
         }

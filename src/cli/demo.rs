@@ -1,12 +1,14 @@
 //! `readback demo`: the whole story on a real broker on this machine, faults included.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::demo::ground::KafkaGround;
+use crate::demo::screen::Report;
+use crate::demo::simulated::{BANNER, SimulatedGround};
 use crate::demo::stack::{Stack, StackOptions};
 use crate::demo::story::{self, DemoOptions};
 use crate::error::{Error, Fault, Result, codes};
@@ -49,16 +51,11 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
         stack_options.existing = Some((brokers.clone(), registry.clone()));
     }
     let work = Work::new()?;
-    eprintln!("· starting a broker and a registry (the first time fetches them)");
-    let stack = Stack::up(&stack_options)?;
-    let ground = KafkaGround::new(stack, stack_options.existing.is_none())?;
     let mut options = DemoOptions::new(args.seed, args.operations);
     options.slow = args.slow;
     options.prefix.clone_from(&args.prefix);
     options.patience = Duration::from_secs(150) * if args.slow { 2 } else { 1 };
-    let told = story::run(&ground, &options, &work.0);
-    drop(ground);
-    let report = match told {
+    let report = match told(&stack_options, &options, &work.0) {
         Ok(report) => report,
         Err(e) => {
             eprintln!("· state and logs are kept in {}", work.keep().display());
@@ -84,6 +81,17 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
     let kept = work.keep();
     Err(Error::new(codes::BOOKS_DISAGREE, Fault::Verdict, "comparing the ledger with the target's books")
         .next(format!("the members' logs are kept in {}", kept.display())))
+}
+
+/// Tells the story on a real cluster, or, where none can be started here, on the in-process log.
+fn told(stack: &StackOptions, options: &DemoOptions, work: &Path) -> Result<Report> {
+    if stack.existing.is_none() && !Stack::possible() {
+        eprintln!("· {BANNER}");
+        return story::run(&SimulatedGround::new()?, options, work);
+    }
+    eprintln!("· starting a broker and a registry (the first time fetches them)");
+    let ground = KafkaGround::new(Stack::up(stack)?, stack.existing.is_none())?;
+    story::run(&ground, options, work)
 }
 
 /// A directory for state and logs, removed at the end unless the verdict is bad.

@@ -4,14 +4,11 @@ use std::path::Path;
 
 use crate::declare::Declared;
 use crate::dsl::Application;
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Error, Result};
 
-/// What stands in a topology's files; every error of all of them is printed at once.
+/// What stands in a topology's files, or every error of all of them.
 pub fn declared(given: &Path) -> Result<Declared> {
-    crate::declare::load(given).map_err(|d| {
-        eprintln!("{d}");
-        Error::new(codes::BAD_VALUE, Fault::Configuration, format!("reading {}; nothing was started", given.display()))
-    })
+    crate::declare::load(given).map_err(Error::from)
 }
 
 /// As [`declared`], without asking for addresses that stand in the environment: for commands that call nothing.

@@ -255,6 +255,16 @@ fn send<C: Cluster>(
     format: Format,
 ) -> Result<ExitCode> {
     publish(cluster, app, command)?;
+    if command.step.is_none() {
+        let held = "nobody knows this operation yet; the command is held for an hour and answered on the results topic";
+        match format {
+            Format::Json => {
+                println!("{}", json!({ "schema": "readback.command/1", "command": command.command_id, "detail": held }))
+            }
+            Format::Table => println!("{held}"),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some(answer) = operations.answer(&command.command_id, Duration::from_secs(20))? else {
         return Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Unreachable, "waiting for the answer to the command")
             .because("no member answered within 20 s")

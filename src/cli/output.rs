@@ -1,11 +1,13 @@
 //! Printing: formats, errors with their exit code, logs.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
+use crate::config::yaml::Diagnostics;
 use crate::error::Error;
 
 /// How results are printed.
@@ -30,6 +32,12 @@ pub fn fail(error: &Error, format: Format) -> ExitCode {
             "schema": "readback.error/1", "code": error.code.to_string(), "doing": error.doing, "causes": causes, "next": error.next,
         });
         println!("{object}");
+    }
+    let diagnostics = error.source.as_deref().and_then(|e| e.downcast_ref::<Diagnostics>());
+    if let Some(d) = diagnostics {
+        // All of them, each at its place; the summary names the first one's page.
+        eprintln!("{}", d.render(std::io::stderr().is_terminal()));
+        return ExitCode::from(error.fault.exit_code());
     }
     eprintln!("{error}");
     if format == Format::Table {

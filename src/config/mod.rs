@@ -11,7 +11,7 @@ pub use self::cel::CelExpr;
 pub use layers::load;
 pub use process::{
     AdminSection, EffectsSection, GroupSection, ProcessConfig, Reference, RegistryConfig, Slots, StateSection, Threads,
-    TopicsSection,
+    TopicsSection, process_schema,
 };
 pub use secret::{Secret, SecretRef};
 pub use units::{ByteSize, Span, parse_size};

@@ -215,7 +215,7 @@ impl Default for TopicsSection {
 }
 
 /// JSON Schema of `readback.yaml`, for editors.
-pub fn schema() -> String {
+pub fn process_schema() -> String {
     let schema = schemars::schema_for!(ProcessConfig);
     format!("{:#}\n", schema.to_value())
 }
@@ -228,8 +228,8 @@ mod tests {
     fn the_committed_schema_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/readback.schema.json");
         if std::env::var_os("READBACK_WRITE_SCHEMAS").is_some() {
-            std::fs::write(path, super::schema()).expect("schemas/ is writable");
+            std::fs::write(path, super::process_schema()).expect("schemas/ is writable");
         }
-        assert_eq!(std::fs::read_to_string(path).expect("committed"), super::schema());
+        assert_eq!(std::fs::read_to_string(path).expect("committed"), super::process_schema());
     }
 }

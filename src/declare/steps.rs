@@ -89,10 +89,9 @@ impl<'b> Steps<'b> {
         let text = step.text("name", d).unwrap_or_default();
         let name = Name { text, at: step.get("name").map_or_else(|| node.at.clone(), |n| n.at.clone()) };
         let kinds: Vec<_> = KINDS.iter().filter(|k| step.has(k)).collect();
-        let handle = match (kinds.as_slice(), from) {
-            ([kind], Some(from)) => self.step(kind, &step, &name, from, d),
-            ([_], None) => Handle::Broken,
-            (several, _) => {
+        let handle = match kinds.as_slice() {
+            [kind] => self.step(kind, &step, &name, from.unwrap_or(Handle::Broken), d),
+            several => {
                 let found = if several.is_empty() { "none" } else { "several" };
                 d.error(codes::MISSING_KEY, &node.at, format!("step `{}` needs exactly one kind, and has {found}", name.text))
                     .note(format!("kinds: {}", KINDS.join(", ")));
@@ -107,7 +106,7 @@ impl<'b> Steps<'b> {
     fn step(&mut self, kind: &str, step: &Fields<'_>, name: &Name, from: Handle, d: &mut Diagnostics) -> Handle {
         let Some(node) = step.get(kind) else { return empty(kind, name, d) };
         if let Handle::Broken = from {
-            // The kind's own keys are still checked below by reading it against nothing.
+            // The kind's own keys and the files that it names are still checked.
             self.check_only(kind, node, d);
             return Handle::Broken;
         }
@@ -143,7 +142,13 @@ impl<'b> Steps<'b> {
             "effect" => &shape::EFFECT,
             _ => return,
         };
-        shape.read(node, d);
+        let Some(fields) = shape.read(node, d) else { return };
+        if let Some(contract) = fields.get("contract") {
+            self.files.call(contract, d);
+        }
+        if let Some(policy) = fields.get("policy") {
+            self.files.policy(policy, d);
+        }
     }
 
     fn branch(

@@ -34,7 +34,7 @@ impl Breaks {
 
 /// The members, and what is still to be broken.
 pub(super) struct Stage {
-    pub members: Vec<Member>,
+    pub members: Vec<Box<dyn Member>>,
     pub broker_restarts: u64,
     breaks: Breaks,
     setup: MemberSetup,
@@ -52,7 +52,7 @@ enum Stall {
 
 impl Stage {
     /// Starts the members and plans what is to be broken among `n` requests.
-    pub(super) fn start(breaks: &Breaks, seed: u64, n: usize, setup: MemberSetup) -> Result<Self> {
+    pub(super) fn start<G: Ground>(ground: &G, breaks: &Breaks, seed: u64, n: usize, setup: MemberSetup) -> Result<Self> {
         let mut rng = Rng::new(seed ^ 0x6b69_6c6c);
         let at = |part: usize, rng: &mut Rng| n * part / 10 + rng.below((n / 20).max(1) as u64) as usize;
         let (mut kills, mut broker_at, mut stall) = (Vec::new(), None, Stall::No);
@@ -66,9 +66,9 @@ impl Stage {
         }
         let mut members = Vec::new();
         if breaks.point().is_none() {
-            members.push(Member::start(&setup, 0, None)?);
+            members.push(ground.member(&setup, 0, None)?);
         }
-        members.push(Member::start(&setup, 1, breaks.point())?);
+        members.push(ground.member(&setup, 1, breaks.point())?);
         Ok(Self { members, broker_restarts: 0, breaks: breaks.clone(), setup, kills, broker_at, stall })
     }
 
@@ -80,18 +80,18 @@ impl Stage {
             }
             self.kills.remove(0);
             self.members[member].kill_and_restart()?;
-            progress.say(&format!("kill -9 of member {member} with calls in flight; started again in its slot"));
+            progress.say(&format!("{} of member {member} with calls in flight; started again in its slot", ground.kill_word()));
             progress.explain("The new process holds the same slot: the same instance id and transactional id. It fences what the dead one\nleft open, restores its ledger, and treats every journalled attempt without an outcome as maybe sent.");
         }
         if self.broker_at.is_some_and(|at| sent >= at) {
             self.broker_at = None;
             if ground.restart_broker()? {
                 self.broker_restarts += 1;
-                progress.say("the broker was killed and started again");
+                progress.say(ground.restart_word());
             }
         }
         if heard && self.members.len() == 1 {
-            self.members.push(Member::start(&self.setup, 0, self.breaks.point())?);
+            self.members.push(ground.member(&self.setup, 0, self.breaks.point())?);
         }
         self.stall(sent, progress);
         let expected = self.breaks.point().is_some();

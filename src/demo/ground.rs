@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::kafka::rdkafka::{RdCluster, RdConfig};
 use crate::registry::{Registry, RegistryAuth};
 
+use super::members::{Member, MemberProcess, MemberSetup};
 use super::stack::Stack;
 use super::story::Ground;
 
@@ -44,8 +45,11 @@ impl Ground for KafkaGround {
             false => "an existing Kafka cluster".to_owned(),
         }
     }
-    fn register(&self, subject: &str, avsc: &str) -> Result<u32> {
-        self.registry.register(subject, avsc)
+    fn register(&self, subject: &str, avsc: &str) -> Result<Option<u32>> {
+        self.registry.register(subject, avsc).map(Some)
+    }
+    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Box<dyn Member>> {
+        Ok(Box::new(MemberProcess::start(setup, ordinal, fail_point)?))
     }
     fn restart_broker(&self) -> Result<bool> {
         if !self.ours {

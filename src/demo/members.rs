@@ -21,79 +21,36 @@ pub struct MemberSetup {
     pub env: Vec<(String, String)>,
 }
 
+/// A member of the demo, whatever it runs on.
+pub trait Member {
+    /// `kill -9`, then the same slot again at once, as a supervisor would.
+    fn kill_and_restart(&mut self) -> Result<()>;
+    /// Whether it still runs. A death at a fail point is answered as a supervisor would (`expected`).
+    fn check(&mut self, expected: bool) -> Result<()>;
+    /// Stops its time, as a suspended machine does.
+    fn stand_still(&self);
+    /// Lets it go on.
+    fn go_on(&self);
+    /// Stops it in order, within `limit`.
+    fn stop(&mut self, limit: Duration) -> Result<()>;
+    /// How often it was killed.
+    fn kills(&self) -> u32;
+}
+
 /// One member process in its slot.
-pub struct Member {
+pub struct MemberProcess {
     setup: MemberSetup,
     ordinal: u32,
     child: Option<Child>,
-    /// How often it was killed.
-    pub kills: u32,
+    kills: u32,
 }
 
-impl Member {
+impl MemberProcess {
     /// Starts member `ordinal`; with a fail point its first process ends there.
-    pub fn start(setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Member> {
-        let mut member = Member { setup: setup.clone(), ordinal, child: None, kills: 0 };
+    pub fn start(setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Self> {
+        let mut member = Self { setup: setup.clone(), ordinal, child: None, kills: 0 };
         member.spawn(fail_point)?;
         Ok(member)
-    }
-
-    /// `kill -9`, then the same slot again at once, as a supervisor would.
-    pub fn kill_and_restart(&mut self) -> Result<()> {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        self.kills += 1;
-        self.spawn(None)
-    }
-
-    /// Whether it still runs. A death at a fail point is answered as a supervisor would (`expected`); any other exit is told with
-    /// its code and the log's place.
-    pub fn check(&mut self, expected: bool) -> Result<()> {
-        let Some(child) = &mut self.child else { return Ok(()) };
-        match child.try_wait() {
-            Ok(Some(status)) if expected && status.code().is_none() => {
-                self.kills += 1;
-                self.spawn(None)
-            }
-            Ok(Some(status)) => Err(Error::new(
-                codes::BUG,
-                Fault::Bug,
-                format!("member {} ended by itself with {status}; its log: {}", self.ordinal, self.log().display()),
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Stops its time, as a suspended machine does.
-    pub fn stand_still(&self) {
-        self.child.iter().for_each(|c| signal(c, Signal::STOP));
-    }
-
-    /// Lets it go on.
-    pub fn go_on(&self) {
-        self.child.iter().for_each(|c| signal(c, Signal::CONT));
-    }
-
-    /// SIGTERM, then at most `limit` until it has left; beyond that it is killed and the fact is told.
-    pub fn stop(&mut self, limit: Duration) -> Result<()> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        signal(&child, Signal::TERM);
-        let until = Instant::now() + limit;
-        while Instant::now() < until {
-            if let Ok(Some(status)) = child.try_wait() {
-                return match status.code() {
-                    Some(0) => Ok(()),
-                    _ => Err(Error::new(codes::BUG, Fault::Bug, format!("member {} stopped with {status}", self.ordinal))
-                        .next(format!("read {}", self.log().display()))),
-                };
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-        Err(Error::new(codes::STOP_TIMEOUT, Fault::Bug, format!("member {} did not stop within {limit:?}", self.ordinal)))
     }
 
     /// Its log file.
@@ -123,7 +80,65 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Member for MemberProcess {
+    fn kill_and_restart(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.kills += 1;
+        self.spawn(None)
+    }
+
+    fn check(&mut self, expected: bool) -> Result<()> {
+        let Some(child) = &mut self.child else { return Ok(()) };
+        match child.try_wait() {
+            Ok(Some(status)) if expected && status.code().is_none() => {
+                self.kills += 1;
+                self.spawn(None)
+            }
+            Ok(Some(status)) => Err(Error::new(
+                codes::BUG,
+                Fault::Bug,
+                format!("member {} ended by itself with {status}; its log: {}", self.ordinal, self.log().display()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn stand_still(&self) {
+        self.child.iter().for_each(|c| signal(c, Signal::STOP));
+    }
+
+    fn go_on(&self) {
+        self.child.iter().for_each(|c| signal(c, Signal::CONT));
+    }
+
+    fn stop(&mut self, limit: Duration) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        signal(&child, Signal::TERM);
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            if let Ok(Some(status)) = child.try_wait() {
+                return match status.code() {
+                    Some(0) => Ok(()),
+                    _ => Err(Error::new(codes::BUG, Fault::Bug, format!("member {} stopped with {status}", self.ordinal))
+                        .next(format!("read {}", self.log().display()))),
+                };
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(Error::new(codes::STOP_TIMEOUT, Fault::Bug, format!("member {} did not stop within {limit:?}", self.ordinal)))
+    }
+
+    fn kills(&self) -> u32 {
+        self.kills
+    }
+}
+
+impl Drop for MemberProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();

@@ -8,6 +8,7 @@ pub mod ground;
 pub mod members;
 pub mod rng;
 pub mod screen;
+pub mod simulated;
 pub mod stack;
 pub mod story;
 pub mod target;

@@ -77,10 +77,20 @@ pub trait Ground {
     fn registry(&self) -> String;
     /// `Kafka 4.4.0`.
     fn name(&self) -> String;
-    /// Registers a schema; answers its id.
-    fn register(&self, subject: &str, avsc: &str) -> Result<u32>;
-    /// Kills the broker and starts it again; `false` where the cluster is not ours to break.
+    /// Registers a schema; answers its id, or `None` where there is no registry.
+    fn register(&self, subject: &str, avsc: &str) -> Result<Option<u32>>;
+    /// Stops the broker and starts it again; `false` where the cluster is not ours to break.
     fn restart_broker(&self) -> Result<bool>;
+    /// Starts a member in slot `ordinal`.
+    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Box<dyn Member>>;
+    /// How a kill is told.
+    fn kill_word(&self) -> &'static str {
+        "kill -9"
+    }
+    /// How a restart of the broker is told.
+    fn restart_word(&self) -> &'static str {
+        "the broker was stopped and started again"
+    }
 }
 
 /// Runs the whole story.
@@ -101,7 +111,7 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
     progress.explain("The target is an orders API. It knows nothing of Readback: it applies orders, loses answers and\nanswers 500 after applying, by a schedule drawn from the seed, and writes down every order that exists.");
 
     let setup = member_setup(ground, options, &target, work)?;
-    let mut stage = Stage::start(&options.breaks, options.seed, cases.len(), setup)?;
+    let mut stage = Stage::start(ground, &options.breaks, options.seed, cases.len(), setup)?;
     progress.say("two members, each in both consumer groups: orders (stream half) and orders.effects (effect half)");
     progress.explain("Left of the border everything is one Kafka transaction a commit. Right of it nothing is: an attempt is\njournalled before it is sent, and what nobody heard back from is read back at the target before anything is sent again.");
 
@@ -114,7 +124,7 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
     approver.turn(ground.cluster(), Duration::from_secs(2), SystemClock.now().wall)?;
     let books = target.books();
     let verdict = judge(&cases, &approver.results, &books);
-    let kills = stage.members.iter().map(|m| u64::from(m.kills)).sum();
+    let kills = stage.members.iter().map(|m| u64::from(m.kills())).sum();
     let own = [("kill_9", kills), ("broker_restarts", stage.broker_restarts)];
     let report = Report::new(options.seed, ground.name(), stage.members.len(), took, verdict, &books, &own);
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -132,7 +142,7 @@ fn prepare<G: Ground>(ground: &G, options: &DemoOptions) -> Result<(Outlet, Outl
     wait_for_topics(admin.as_ref(), &topics)?;
     let outlet = |name: &str, avsc: &str| -> Result<Outlet> {
         let topic = options.topic(name);
-        Ok(Outlet { schema_id: Some(ground.register(&format!("{topic}-value"), avsc)?), topic })
+        Ok(Outlet { schema_id: ground.register(&format!("{topic}-value"), avsc)?, topic })
     };
     outlet("results", ResultRecord::AVSC)?;
     Ok((outlet("requests", WorkRequest::AVSC)?, outlet("approvals", Approval::AVSC)?))
@@ -152,7 +162,7 @@ fn wait_for_topics(admin: &dyn Admin, topics: &[NewTopic]) -> Result<()> {
 }
 
 fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, work: &Path) -> Result<MemberSetup> {
-    let topology = files::write_orders(work, &options.prefix)?;
+    let topology = files::write_orders(work, &options.prefix, &target.url)?;
     let program = options.program.clone().map_or_else(std::env::current_exe, Ok);
     let program = program.map_err(|e| Error::new(codes::BUG, Fault::Bug, "finding this program").because(e))?;
     let env = [

@@ -48,7 +48,8 @@ pub use armed::{arm, disarm, hit};
 #[cfg(feature = "failpoints")]
 mod armed {
     use std::cell::RefCell;
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, OnceLock};
 
     use super::NAMES;
     use crate::kafka::{Class, KResult, KafkaFault};
@@ -65,9 +66,16 @@ mod armed {
     thread_local! { static HERE: RefCell<Option<Armed>> = const { RefCell::new(None) }; }
     static EVERYWHERE: Mutex<Option<Vec<Option<Armed>>>> = Mutex::new(None);
 
+    /// Whether anything was ever armed: points stand in the path of every record, and nearly always nothing is.
+    fn watched() -> &'static AtomicBool {
+        static WATCHED: OnceLock<AtomicBool> = OnceLock::new();
+        WATCHED.get_or_init(|| AtomicBool::new(std::env::var_os("READBACK_FAIL").is_some()))
+    }
+
     /// Arms one point on this thread: at its `nth` pass (from 1) the call fails with `class`.
     pub fn arm(name: &str, nth: u32, class: Class) {
         assert!(NAMES.contains(&name), "no fail point {name}");
+        watched().store(true, Ordering::Relaxed);
         HERE.set(Some(Armed { name: name.to_owned(), left: nth, then: Some(class) }));
     }
 
@@ -78,6 +86,9 @@ mod armed {
 
     /// Passes a point.
     pub fn hit(name: &'static str) -> KResult<()> {
+        if !watched().load(Ordering::Relaxed) {
+            return Ok(());
+        }
         debug_assert!(NAMES.contains(&name), "{name} is not listed");
         if let Some(then) = HERE.with_borrow_mut(|armed| pass(armed, name)) {
             return act(name, then);

@@ -1,5 +1,6 @@
 //! A process with its stream threads.
 
+use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -207,7 +208,9 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
     let mut ours = taken.lock.is_some();
     loop {
         shared.seen(place, ThreadState::Starting);
-        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| once(shared, place, &seed, ours))).unwrap_or_else(|panic| {
+        let joined = Cell::new(false);
+        let run = || once(shared, place, &seed, ours, &joined);
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
             Err(Error::new(codes::BUG, Fault::Bug, format!("running {}", seed.slot.name()))
                 .because(words.unwrap_or_else(|| "a panic without words".to_owned()))
@@ -217,25 +220,29 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
             Ok(()) => return shared.seen(place, ThreadState::Stopped),
             Err(error) => {
                 tracing::error!(slot = %seed.slot.name(), %error, "a stream thread failed");
+                // After a broker was away for longer than a session the group still lists what is left of ourselves, and fences
+                // us by it. That goes within a session; somebody who lives in the slot stays, and then we leave.
+                let haunted = error.fault == Fault::SlotTaken && joined.get();
                 let again = seed.options.on_failure == OnFailure::Replace && StreamThread::<C>::may_try_again(&error);
-                if !again || shared.stop.load(Ordering::Acquire) {
+                if !(again || haunted) || shared.stop.load(Ordering::Acquire) {
                     return shared.failed(place, error);
                 }
-                // Whoever is listed under this name now is what is left of the thread itself.
-                ours = true;
+                // Otherwise, whoever is listed under this name now is what is left of the thread itself.
+                ours = !haunted;
                 std::thread::park_timeout(START_AGAIN);
             }
         }
     }
 }
 
-fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool) -> Result<()> {
+fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool, joined: &Cell<bool>) -> Result<()> {
     let session = seed.options.session_timeout;
     slots::wait_until_free(&seed.cluster, &seed.slot, ours, session, &seed.clock, &shared.stop)?;
     if shared.stop.load(Ordering::Acquire) {
         return Ok(());
     }
     let mut thread = StreamThread::new(seed.clone())?;
+    joined.set(true);
     let ended = thread.main_loop(&shared.stop, &|state| shared.seen(place, state));
     if ended.is_err() {
         let _ = thread.stop(seed.clock.now());

@@ -14,6 +14,8 @@ use super::running::Running;
 pub(super) struct Tasks {
     running: BTreeMap<TaskId, Running>,
     by_tp: HashMap<Tp, TaskId>,
+    /// The partition asked for last: records come in batches of a partition.
+    last: Option<(Tp, TaskId)>,
 }
 
 impl Tasks {
@@ -29,18 +31,28 @@ impl Tasks {
         let ids: Vec<TaskId> = partitions.iter().filter_map(|tp| self.by_tp.get(tp).copied()).collect();
         let gone: Vec<Running> = ids.iter().filter_map(|id| self.running.remove(id)).collect();
         self.by_tp.retain(|_, id| self.running.contains_key(id));
+        self.last = None;
         gone
     }
 
     /// Takes out all.
     pub(super) fn clear(&mut self) -> Vec<Running> {
         self.by_tp.clear();
+        self.last = None;
         std::mem::take(&mut self.running).into_values().collect()
     }
 
     /// The task that reads this partition; `None` for one that was revoked: its records are dropped.
     pub(super) fn of(&mut self, tp: &Tp) -> Option<&mut Running> {
-        self.by_tp.get(tp).and_then(|id| self.running.get_mut(id))
+        let id = match &self.last {
+            Some((last, id)) if last == tp => *id,
+            _ => {
+                let id = *self.by_tp.get(tp)?;
+                self.last = Some((tp.clone(), id));
+                id
+            }
+        };
+        self.running.get_mut(&id)
     }
 
     pub(super) fn get(&mut self, id: TaskId) -> Option<&mut Running> {

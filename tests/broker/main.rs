@@ -30,6 +30,11 @@ fn cluster_at(brokers: &str) -> RdCluster {
     RdCluster::new(RdConfig { session: Duration::from_secs(6), ..RdConfig::new(brokers) }).expect("settings")
 }
 
+/// Clients whose session outlasts a restart of the broker: after a shorter one the group fences them by what is left of themselves.
+fn patient_cluster() -> RdCluster {
+    RdCluster::new(RdConfig { session: Duration::from_secs(45), ..RdConfig::new(stack().brokers()) }).expect("settings")
+}
+
 /// A cluster in use by many tests at once.
 struct Shared {
     cluster: RdCluster,

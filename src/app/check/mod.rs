@@ -12,7 +12,7 @@ use crate::config::yaml::{Diagnostics, Site};
 use crate::contract::{Call, Promise};
 use crate::dsl::Application;
 use crate::error::{Code, codes};
-use crate::ids::{CallName, ContractName};
+use crate::ids::{CallName, ContractName, TopicName};
 use crate::intents::topics as names;
 use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
@@ -55,11 +55,21 @@ pub struct Finding {
     pub text: String,
     /// Where it stands, or what to do; may be empty.
     pub hint: String,
+    /// The topics that it is about, where the text names none.
+    pub topics: Vec<String>,
 }
 
 impl Finding {
     fn new(code: Code, text: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code: code.to_string(), text: text.into(), hint: hint.into() }
+        Self { code: code.to_string(), text: text.into(), hint: hint.into(), topics: Vec::new() }
+    }
+
+    /// Adds what many topics may share: it is told once, with their names.
+    fn on(all: &mut Vec<Finding>, topic: &TopicName, text: &str, hint: &str) {
+        match all.iter_mut().find(|f| f.text == text && !f.topics.is_empty()) {
+            Some(told) => told.topics.push(topic.to_string()),
+            None => all.push(Finding { topics: vec![topic.to_string()], ..Finding::new(WEAK, text, hint) }),
+        }
     }
 }
 

@@ -80,27 +80,24 @@ fn missing(report: &mut Report, name: &TopicName, config: &ProcessConfig) {
 fn durability(report: &mut Report, info: &TopicInfo, settings: &BTreeMap<String, String>) {
     let name = &info.name;
     let least: Option<u32> = settings.get("min.insync.replicas").and_then(|v| v.parse().ok());
-    let mut weak = |text: String, hint: &str| report.warnings.push(Finding::new(WEAK, text, hint));
+    let mut weak = |text: &str, hint: &str| Finding::on(&mut report.warnings, name, text, hint);
     match least {
         Some(least) if least > info.replication => {
             let text = format!("{name} wants {least} replicas in sync and has {}: nothing can be written", info.replication);
             report.contradictions.push(Finding::new(codes::TOPIC_MISMATCH, text, "lower min.insync.replicas, or add replicas"));
         }
         _ if info.replication == 1 => {
-            weak(format!("{name} has one replica: a lost disk loses its records"), "replication 3 with min.insync.replicas 2")
+            weak("one replica: a lost disk loses records", "replication factor 3 with min.insync.replicas 2");
         }
-        Some(1) => weak(
-            format!("{name} acknowledges with one replica in sync: its broker's loss may lose records"),
-            "min.insync.replicas 2",
-        ),
+        Some(1) => weak("one replica in sync acknowledges: its broker's loss may lose records", "min.insync.replicas 2"),
         Some(least) if least == info.replication => {
-            weak(format!("{name} wants all {least} replicas in sync: one broker down stops writing"), "add a replica");
+            weak("all replicas must be in sync: one broker down stops writing", "one replica more than min.insync.replicas");
         }
         _ => {}
     }
     if settings.get("unclean.leader.election.enable").is_some_and(|v| v == "true") {
-        let text = format!("{name} may elect a leader that lacks acknowledged records");
-        report.warnings.push(Finding::new(WEAK, text, "unclean.leader.election.enable false"));
+        let text = "a leader may be elected that lacks acknowledged records";
+        Finding::on(&mut report.warnings, name, text, "unclean.leader.election.enable false");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the client calls back: rebalances, which only queue here, and its log.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rdkafka::TopicPartitionList;
@@ -20,16 +20,24 @@ use crate::kafka::{Assigned, Input, Revoked};
 pub(super) struct Context {
     name: String,
     rebalances: Mutex<VecDeque<Input>>,
+    /// How many of them wait: asked before every record, so without the lock.
+    waiting: AtomicUsize,
     closing: AtomicBool,
 }
 
 impl Context {
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), rebalances: Mutex::default(), closing: AtomicBool::new(false) }
+        Self { name: name.into(), rebalances: Mutex::default(), waiting: AtomicUsize::new(0), closing: AtomicBool::new(false) }
     }
     /// The oldest rebalance that the owner has not seen.
     pub fn rebalance_event(&self) -> Option<Input> {
-        self.rebalances.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut waiting = self.rebalances.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = waiting.pop_front();
+        self.waiting.store(waiting.len(), Ordering::Release);
+        event
     }
     /// From now on partitions are given back at once: nobody looks at events any more, and closing would wait for ever.
     pub fn close(&self) {
@@ -76,7 +84,9 @@ impl ConsumerContext for Context {
             _ if consumer.assignment_lost() => Input::Lost(Revoked { partitions }),
             _ => Input::Revoked(Revoked { partitions }),
         };
-        self.rebalances.lock().unwrap_or_else(PoisonError::into_inner).push_back(event);
+        let mut waiting = self.rebalances.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back(event);
+        self.waiting.store(waiting.len(), Ordering::Release);
     }
 }
 

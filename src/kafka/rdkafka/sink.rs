@@ -1,6 +1,5 @@
 //! A transactional producer in a slot. It has no polling thread: its owner serves the reports while it flushes.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::ConsumerGroupMetadata;
@@ -24,7 +23,6 @@ const SERVE_EVERY: u32 = 1024;
 pub struct RdSink {
     name: SlotName,
     limits: TxLimits,
-    request: Duration,
     sent: u32,
     seen: Seen,
     reports: Reports,
@@ -34,7 +32,9 @@ pub struct RdSink {
 /// What the reports said.
 #[derive(Default)]
 struct Seen {
-    written: HashMap<Tp, NextOffset>,
+    written: Vec<(Tp, NextOffset)>,
+    /// Where the last report was noted: reports come in batches of a partition.
+    last: usize,
     /// The first refusal since the transaction began.
     refused: Option<(Class, String)>,
 }
@@ -48,11 +48,23 @@ impl Seen {
             }
             None if report.offset >= 0 => {
                 let next = NextOffset(report.offset + 1);
-                let at = self.written.entry(Tp::new(report.topic, report.partition)).or_insert(next);
+                let at = self.noted(report.topic, report.partition);
                 *at = next.max(*at);
             }
             None => {}
         }
+    }
+
+    /// What is known of a partition; a topic's name is allocated at the first report only.
+    fn noted(&mut self, topic: &str, partition: i32) -> &mut NextOffset {
+        let here = |(tp, _): &(Tp, NextOffset)| tp.partition.0 == partition && tp.topic.as_str() == topic;
+        if !self.written.get(self.last).is_some_and(here) {
+            self.last = self.written.iter().position(here).unwrap_or_else(|| {
+                self.written.push((Tp::new(topic, partition), NextOffset(0)));
+                self.written.len() - 1
+            });
+        }
+        &mut self.written[self.last].1
     }
 }
 
@@ -77,8 +89,7 @@ impl RdSink {
             .create_with_context(Context::new(name.as_str()))
             .map_err(|e| creation("creating the producer", name, &e))?;
         let reports = Reports::of(producer.client());
-        let request = cluster.config().request;
-        Ok(Self { name: name.clone(), limits, request, sent: 0, seen: Seen::default(), reports, producer })
+        Ok(Self { name: name.clone(), limits, sent: 0, seen: Seen::default(), reports, producer })
     }
 
     fn fault(&self, doing: &'static str, e: &KafkaError) -> KafkaFault {
@@ -224,7 +235,7 @@ impl TxSink for RdSink {
     }
 
     fn written(&self, tp: &Tp) -> Option<NextOffset> {
-        self.seen.written.get(tp).copied()
+        self.seen.written.iter().find(|(at, _)| at == tp).map(|(_, next)| *next)
     }
 }
 
