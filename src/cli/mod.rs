@@ -8,6 +8,7 @@ mod load;
 mod ops;
 mod output;
 mod run;
+mod test;
 mod timeline;
 
 pub use output::{Format, fail};
@@ -47,6 +48,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Print the graph of an application.
     Describe(describe::DescribeArgs),
+    /// Run an application on recorded input and compare what comes of it.
+    Test(test::TestArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
     /// Explain an error code, or list all of them.
@@ -91,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Test(args) => test::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
     };
     match done {

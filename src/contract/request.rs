@@ -56,6 +56,24 @@ impl Call {
         }
     }
 
+    /// Whether `request` could be this call, by its method and path.
+    pub fn could_be(&self, request: &RenderedRequest) -> bool {
+        let own = &self.compiled.request;
+        own.method == request.method && own.path.could_be(&request.path)
+    }
+
+    /// Whether `request` could be this call's readback, by its method and path; and the key that its query asks for, if that
+    /// is where the key stands.
+    pub fn could_be_readback(&self, request: &RenderedRequest) -> Option<Option<String>> {
+        let own = &self.compiled.readback.as_ref()?.request;
+        if own.method != request.method || !own.path.could_be(&request.path) {
+            return None;
+        }
+        let name = own.query.iter().find(|(_, t)| t.only() == Some(KEY)).map(|(name, _)| name.as_str());
+        let value = |name: &str| request.query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
+        Some(name.and_then(value).map(str::to_owned))
+    }
+
     /// Whether `parameters` are what the contract declares; all that is wrong, without values.
     pub fn check(&self, parameters: &Parameters) -> std::result::Result<(), Vec<String>> {
         params::check(&self.compiled.parameters, parameters)

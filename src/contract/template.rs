@@ -80,8 +80,24 @@ impl Template {
         })
     }
 
+    /// Whether `text` could be this template filled.
+    pub(super) fn could_be(&self, text: &str) -> bool {
+        let mut rest = text;
+        let mut behind_hole = false;
+        for piece in &self.pieces {
+            let Piece::Text(plain) = piece else {
+                behind_hole = true;
+                continue;
+            };
+            let Some(at) = rest.find(plain.as_str()).filter(|at| behind_hole || *at == 0) else { return false };
+            rest = &rest[at + plain.len()..];
+            behind_hole = false;
+        }
+        behind_hole || rest.is_empty()
+    }
+
     /// The template that is exactly one placeholder.
-    fn only(&self) -> Option<&str> {
+    pub(super) fn only(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [Piece::Hole(name)] => Some(name),
             _ => None,

@@ -1,5 +1,10 @@
 //! TopologyTestDriver on the in-process log; recorded input against expected output.
 
 mod member;
+pub mod recorded;
+mod test_driver;
+mod wire;
 
 pub use member::{Member, Place};
+pub use test_driver::{Output, StoreView, TopologyTestDriver};
+pub use wire::Scripted;

@@ -145,7 +145,8 @@ pub(super) fn model(request: &RenderedRequest) -> Answer {
         "id": "chat-1", "choices": [{ "message": { "role": "assistant", "content": plan.to_string() } }],
         "usage": { "total_tokens": 300 },
     });
-    Answer { status: 200, headers: Vec::new(), body: Bytes::from(answer.to_string()) }
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Answer { status: 200, headers, body: Bytes::from(answer.to_string()) }
 }
 
 /// How many pieces need an approval.

@@ -4,6 +4,7 @@
 //! A seed gives a [`Schedule`]; [`run`] plays it. The same schedule gives the same run, turn by turn.
 
 mod apps;
+mod happen;
 mod operator;
 mod schedule;
 mod search;

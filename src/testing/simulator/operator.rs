@@ -2,6 +2,7 @@
 //! books, truthfully. They know only what stands on topics and in the books.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::demo::rng::Rng;
@@ -43,22 +44,27 @@ pub(super) struct People {
     /// Commands on parked operations: how many, and when the last was given.
     tried: BTreeMap<OpKey, (u32, MonoTime)>,
     commands: u32,
+    seen: Arc<Vec<Seen>>,
 }
 
 impl People {
     pub(super) fn new(app: ApplicationId, results: TopicName, partitions: u32, seed: u64) -> Self {
         let rng = Rng::new(seed ^ 0x7065_6f70_6c65);
-        Self { app, results, partitions, rng, answered: BTreeSet::new(), tried: BTreeMap::new(), commands: 0 }
+        Self { app, results, partitions, rng, answered: BTreeSet::new(), tried: BTreeMap::new(), commands: 0, seen: Arc::default() }
     }
 
     /// Every result so far, in the order of each partition.
-    pub(super) fn results(&self, cluster: &MemoryCluster) -> Vec<Seen> {
+    pub(super) fn results(&mut self, cluster: &MemoryCluster) -> Arc<Vec<Seen>> {
         let seen = |r: crate::record::InRecord| {
             let ce_id = r.headers.text(headers::CE_ID).map(str::to_owned);
             let record = internal::decode(&r.value.unwrap_or_default()).expect("a result is decodable");
             Seen { ce_id, record }
         };
-        cluster.records(&self.results, Isolation::Committed).into_iter().map(seen).collect()
+        let all = cluster.records(&self.results, Isolation::Committed);
+        if all.len() != self.seen.len() {
+            self.seen = Arc::new(all.into_iter().map(seen).collect());
+        }
+        self.seen.clone()
     }
 
     /// Every intent of an effect.
@@ -86,13 +92,13 @@ impl People {
     pub(super) fn look(&mut self, planned: &[Planned], cluster: &MemoryCluster, books: &[BookEntry], now: Now) -> Vec<Said> {
         let results = self.results(cluster);
         let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
-        let intents = self.intents(cluster);
         let mut said = Vec::new();
         for (op, last) in last_states(&records) {
             match last.status {
                 Status::AwaitingApproval => said.extend(self.approve(planned, last, now)),
                 Status::Parked => {
-                    let present = intents.iter().any(|i| i.operation == op && books.iter().any(|b| b.wire_key == i.wire_key));
+                    let present =
+                        self.intents(cluster).iter().any(|i| i.operation == op && books.iter().any(|b| b.wire_key == i.wire_key));
                     said.extend(self.decide(op, last, present, now));
                 }
                 _ => {}

@@ -34,6 +34,12 @@ pub enum Class {
     Unanswered,
 }
 
+impl Class {
+    fn needs_approval(self) -> bool {
+        matches!(self, Class::Approved | Class::DeniedByPerson | Class::Unanswered)
+    }
+}
+
 /// A request that comes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Again {
@@ -169,6 +175,16 @@ impl Schedule {
         let skew = [skew(), skew()];
         Self { seed, app, partitions: 1 + rng.below(2) as u32, operations, strikes, stormy: rng.percent(85), skew }
     }
+
+    /// One operation, and nothing strikes.
+    pub fn calm(app: App, class: Class) -> Self {
+        let quantity = if class.needs_approval() { DEAR } else { 1 };
+        let at = Duration::from_secs(1);
+        let operation =
+            Planned { number: 1, at, patience: PATIENCE, class, quantity, shares_lane: false, again: Vec::new(), cancelled: None };
+        let (operations, strikes) = (vec![operation], Vec::new());
+        Self { seed: 0, app, partitions: 1, operations, strikes, stormy: false, skew: [0, 0] }
+    }
 }
 
 fn time(rng: &mut Rng) -> Duration {
@@ -186,7 +202,7 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
         (App::Orders, 5) => Class::Unanswered,
         _ => Class::Simple,
     };
-    let dear = matches!(class, Class::Approved | Class::DeniedByPerson | Class::Unanswered);
+    let dear = class.needs_approval();
     let again = (0..rng.below(3)).map(|_| (time(rng), if rng.percent(70) { Again::Same } else { Again::Conflict })).collect();
     let short = rng.percent(20);
     Planned {

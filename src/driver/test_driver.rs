@@ -1,0 +1,261 @@
+//! A whole application under test: records in, records out, stores, time by hand. One partition a topic; no thread, no network.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::app::{Edges, Schemas, Weakened, compose, external_counts};
+use crate::config::ProcessConfig;
+use crate::dsl::Application;
+use crate::effects;
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::{ApplicationId, TopicName};
+use crate::intents::{Approval, ResultRecord, WorkRequest, headers, topics};
+use crate::kafka::memory::{Limits, MemoryCluster};
+use crate::kafka::{Cluster, Isolation};
+use crate::record::{Headers, InRecord, OutRecord};
+use crate::runtime::{Metrics, RuntimeOptions, ensure_topics, error_of};
+use crate::serdes::AvroCodec;
+use crate::serdes::internal::{self, Wire};
+use crate::state::{StateConfig, StateManager, Stored};
+use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
+
+use super::member::{Member, Place};
+use super::wire::{Scripted, ScriptedPort};
+
+/// Waits up to this long (a commit's gap, say) pass by themselves within a step.
+const SHORT: Duration = Duration::from_millis(100);
+/// Rounds of one step, after which the application never comes to rest.
+const ROUNDS: u32 = 100_000;
+
+/// A record that was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Output {
+    /// Its key.
+    pub key: Option<Bytes>,
+    /// Its value.
+    pub value: Option<Bytes>,
+    /// Its headers.
+    pub headers: Headers,
+    /// Its time.
+    pub timestamp: Option<WallTime>,
+}
+
+impl Output {
+    fn of(r: InRecord) -> Self {
+        Self { key: r.key, value: r.value, headers: r.headers, timestamp: r.timestamp }
+    }
+
+    /// The value for people: our own records and JSON as objects, text as text, anything else as hex.
+    pub fn json(&self) -> Value {
+        fn own<T: Wire>(bytes: &[u8]) -> Option<Value> {
+            serde_json::to_value(internal::decode::<T>(bytes).ok()?).ok()
+        }
+        let Some(bytes) = &self.value else { return Value::Null };
+        let schema = self.headers.text(headers::SCHEMA);
+        let ours = match schema {
+            Some(s) if s == ResultRecord::SCHEMA => own::<ResultRecord>(bytes),
+            Some(s) if s == WorkRequest::SCHEMA => own::<WorkRequest>(bytes),
+            Some(s) if s == Approval::SCHEMA => own::<Approval>(bytes),
+            _ => None,
+        };
+        let plain = || match std::str::from_utf8(bytes) {
+            Ok(text) => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+            Err(_) => crate::intents::hex(bytes).into(),
+        };
+        ours.unwrap_or_else(plain)
+    }
+}
+
+/// Committed entries of a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreView(BTreeMap<Vec<u8>, Stored>);
+
+impl StoreView {
+    /// The value under a key's bytes.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<&Stored> {
+        self.0.get(key.as_ref())
+    }
+    /// All entries, in key order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Stored)> {
+        self.0.iter().map(|(k, v)| (k.as_slice(), v))
+    }
+}
+
+/// Public Avro is plain JSON in the driver: it needs no registry.
+struct JsonForAvro;
+
+impl AvroCodec for JsonForAvro {
+    fn decode(&self, topic: &TopicName, framed: &[u8]) -> Result<Value> {
+        serde_json::from_slice(framed)
+            .map_err(|e| Error::new(codes::UNDECODABLE, Fault::Data, format!("reading a value of {topic} as JSON")).because(e))
+    }
+    fn encode(&self, _topic: &TopicName, value: &Value) -> Result<Vec<u8>> {
+        Ok(value.to_string().into_bytes())
+    }
+}
+
+impl Schemas for JsonForAvro {
+    fn id_of(&self, _subject: &str, _avsc: &str) -> Result<Option<u32>> {
+        Ok(None)
+    }
+}
+
+/// Runs an application on the in-process log. After each call everything that follows from it has happened.
+pub struct TopologyTestDriver {
+    application: ApplicationId,
+    clock: Arc<ManualClock>,
+    cluster: MemoryCluster,
+    port: Arc<ScriptedPort>,
+    member: Member,
+    read: BTreeMap<TopicName, usize>,
+}
+
+impl TopologyTestDriver {
+    /// Starts `application` at a fixed time: 2026-01-01T00:00:00Z.
+    ///
+    /// # Errors
+    /// What a real start would say of the application.
+    pub fn new(application: &Application) -> Result<Self> {
+        Self::at(application, WallTime(1_767_225_600_000))
+    }
+
+    /// Starts `application` at this time.
+    ///
+    /// # Errors
+    /// What a real start would say of the application.
+    pub fn at(application: &Application, start: WallTime) -> Result<Self> {
+        let clock = Arc::new(ManualClock::at(Now { wall: start, mono: MonoTime(1_000_000_000) }));
+        let cluster = MemoryCluster::with(clock.clone(), Limits { expire: false, ..Limits::default() });
+        let graph = &application.topology;
+        let own = graph.external_sources().into_iter().chain(graph.external_sinks());
+        for topic in own.chain(application.results.iter().chain(&application.dead_letters).cloned()) {
+            cluster.create(&topic, 1);
+        }
+        let port = Arc::new(ScriptedPort::new(application.contracts.clone(), clock.clone()));
+        let edges = Edges {
+            http: port.clone(),
+            avro: Some(Arc::new(JsonForAvro)),
+            incarnation: "driver".to_owned(),
+            shared: Arc::new(effects::Shared::default()),
+            fetcher: None,
+            weakened: Weakened::default(),
+        };
+        let admin = cluster.admin().map_err(error_of)?;
+        let counts = external_counts(application, admin.as_ref())?;
+        let composed = compose(application, &ProcessConfig::default(), &counts, &JsonForAvro, &edges)?;
+        let options = RuntimeOptions::default();
+        let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
+        ensure_topics(admin.as_ref(), &plans, &options)?;
+        let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })?;
+        let metrics = Metrics::unread()?;
+        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
+        let member = Member::start(&composed, &place)?;
+        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, read: BTreeMap::new() };
+        driver.settle()?;
+        Ok(driver)
+    }
+
+    /// The time.
+    pub fn now(&self) -> WallTime {
+        self.clock.now().wall
+    }
+
+    /// Feeds one record, and lets everything happen that follows from it. Without a timestamp it is as of now; with one in the
+    /// future time moves there first.
+    ///
+    /// # Errors
+    /// What would have ended the process; a call to a target without a scripted answer.
+    pub fn pipe(
+        &mut self,
+        topic: &str,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: Headers,
+        timestamp: Option<WallTime>,
+    ) -> Result<()> {
+        if let Some(at) = timestamp {
+            self.advance(at.since(self.now()))?;
+        }
+        let (topic, timestamp) = (TopicName::new(topic), timestamp.or(Some(self.now())));
+        let out = OutRecord { topic: &topic, partition: None, timestamp, key, value, headers: Some(&headers) };
+        self.cluster.publish(&[out], Duration::ZERO).map_err(error_of)?;
+        self.settle()
+    }
+
+    /// Says what becomes of the next call of this name: `orders#create`, or `orders#create/readback`.
+    pub fn script(&mut self, call: &str, what: Scripted) {
+        self.port.script(call, what);
+    }
+
+    /// A call that still has a scripted answer for which it never came.
+    pub fn unplayed(&self) -> Option<String> {
+        self.port.left()
+    }
+
+    /// Lets time pass, with all that comes due on the way.
+    ///
+    /// # Errors
+    /// As [`pipe`](Self::pipe).
+    pub fn advance(&mut self, d: Duration) -> Result<()> {
+        let end = self.clock.now().mono.plus(d);
+        loop {
+            self.settle()?;
+            let now = self.clock.now().mono;
+            if now >= end {
+                return Ok(());
+            }
+            let due = self.member.next_due().unwrap_or(end).min(end);
+            self.clock.advance(due.since(now).max(Duration::from_millis(1)).min(end.since(now)));
+        }
+    }
+
+    /// What was written to a topic and committed since the last look.
+    pub fn read_output(&mut self, topic: &str) -> Vec<Output> {
+        let topic = TopicName::new(topic);
+        let all = self.cluster.records(&topic, Isolation::Committed);
+        let seen = self.read.entry(topic).or_default();
+        let fresh = all.into_iter().skip(*seen).map(Output::of).collect::<Vec<_>>();
+        *seen += fresh.len();
+        fresh
+    }
+
+    /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.
+    pub fn store(&self, name: &str) -> StoreView {
+        let changelog = topics::changelog(&self.application, name);
+        let mut entries = BTreeMap::new();
+        for r in self.cluster.records(&changelog, Isolation::Committed) {
+            let Some(key) = r.key else { continue };
+            match r.value {
+                Some(value) => drop(entries.insert(key.to_vec(), Stored { value, timestamp: r.timestamp, headers: r.headers })),
+                None => drop(entries.remove(&key[..])),
+            }
+        }
+        StoreView(entries)
+    }
+
+    /// Turns everything until nobody has anything to do now.
+    fn settle(&mut self) -> Result<()> {
+        for _ in 0..ROUNDS {
+            let mut worked = self.port.pump()?;
+            let now = self.clock.now().mono;
+            for thread in 0..self.member.threads() {
+                if self.member.is_due(thread, now) {
+                    self.member.turn(thread)?;
+                    worked = true;
+                }
+            }
+            let wait = self.member.next_due().map_or(SHORT * 2, |due| due.since(now));
+            if !worked && wait > SHORT {
+                return Ok(());
+            }
+            if !worked {
+                self.clock.advance(wait);
+            }
+        }
+        Err(Error::new(codes::BUG, Fault::Bug, format!("running {} in the driver: it never comes to rest", self.application)))
+    }
+}

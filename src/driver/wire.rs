@@ -1,0 +1,119 @@
+//! The network of the driver: answers come from a script, by call.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::contract::Contract;
+use crate::error::{Error, Fault, Result, codes};
+use crate::http::{Answer, Done, Finished, HttpPort, NotSent, Outgoing, Wire};
+use crate::ids::ContractName;
+use crate::time::SharedClock;
+
+/// What becomes of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scripted {
+    /// A whole answer. `{key}` in its body is the key that a readback asked for.
+    Answer(Answer),
+    /// The request may have left, and no answer comes.
+    Lost,
+    /// The connection is refused: nothing left.
+    Refused,
+}
+
+struct Waiting {
+    call: Box<Outgoing>,
+    ready: Box<dyn FnOnce() -> bool + Send>,
+    done: Done,
+}
+
+#[derive(Default)]
+struct State {
+    scripts: BTreeMap<String, VecDeque<Scripted>>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// Takes calls and answers them by script, when it is told to.
+pub(super) struct ScriptedPort {
+    contracts: BTreeMap<ContractName, Arc<Contract>>,
+    clock: SharedClock,
+    state: Mutex<State>,
+}
+
+impl ScriptedPort {
+    pub(super) fn new(contracts: BTreeMap<ContractName, Arc<Contract>>, clock: SharedClock) -> Self {
+        Self { contracts, clock, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What becomes of the next call of this name: `orders#create`, or `orders#create/readback`.
+    pub(super) fn script(&self, call: &str, what: Scripted) {
+        self.state().scripts.entry(call.to_owned()).or_default().push_back(what);
+    }
+
+    /// A call whose script nobody came for.
+    pub(super) fn left(&self) -> Option<String> {
+        self.state().scripts.iter().find(|(_, answers)| !answers.is_empty()).map(|(call, _)| call.clone())
+    }
+
+    /// Plays every call that waits; says whether there was one. An unscripted one is an error that names it.
+    pub(super) fn pump(&self) -> Result<bool> {
+        let mut played = false;
+        loop {
+            let Some(Waiting { call, ready, done }) = self.state().waiting.pop_front() else { return Ok(played) };
+            played = true;
+            let now = self.clock.now().wall;
+            let finished = |wire| Finished { wire, began: now, ended: now, target_date: None };
+            let (name, key) = self.name(&call);
+            let Some(what) = self.state().scripts.get_mut(&name).and_then(VecDeque::pop_front) else {
+                done(finished(Wire::NotSent(NotSent::Unconnected)));
+                return Err(unscripted(&name, &call));
+            };
+            let wire = match what {
+                Scripted::Refused => Wire::NotSent(NotSent::Unconnected),
+                _ if !ready() => Wire::NotSent(NotSent::Burned),
+                Scripted::Lost => Wire::MaybeSent("no answer in time".to_owned()),
+                Scripted::Answer(answer) => Wire::Answered(filled(answer, key.as_deref())),
+            };
+            done(finished(wire));
+        }
+    }
+
+    /// Which call this is, and the key that it asks for.
+    fn name(&self, call: &Outgoing) -> (String, Option<String>) {
+        let here = self.contracts.values().filter(|c| c.target.base_url == call.to.base_url);
+        for (contract, spec) in here.flat_map(|c| c.calls.values().map(move |spec| (c, spec))) {
+            let name = format!("{}#{}", contract.name, spec.name);
+            if spec.could_be(&call.request) {
+                return (name, None);
+            }
+            if let Some(key) = spec.could_be_readback(&call.request) {
+                return (format!("{name}/readback"), key);
+            }
+        }
+        (format!("{} {}", call.request.method, call.request.path), None)
+    }
+}
+
+impl HttpPort for ScriptedPort {
+    fn start(&self, call: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done) {
+        self.state().waiting.push_back(Waiting { call: Box::new(call), ready, done });
+    }
+}
+
+fn filled(mut answer: Answer, key: Option<&str>) -> Answer {
+    if let (Some(key), Ok(text)) = (key, std::str::from_utf8(&answer.body)) {
+        answer.body = Bytes::from(text.replace("{key}", key));
+    }
+    answer
+}
+
+fn unscripted(name: &str, call: &Outgoing) -> Error {
+    let doing = format!("answering {name}: {} {} has no answer in the script", call.request.method, call.request.path);
+    Error::new(codes::UNEXPECTED_OUTPUT, Fault::Verdict, doing)
+        .next(format!("add a line before it: {{\"target\": \"{name}\", \"answer\": {{\"status\": 200, \"body\": {{}}}}}}"))
+}

@@ -1,0 +1,144 @@
+//! What happens to the world at its time: requests, people, and what strikes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Member;
+use crate::ids::{GroupId, SlotName};
+use crate::intents::topics;
+use crate::kafka::Cluster;
+use crate::kafka::memory::{HeldMarkers, LostAnswer};
+use crate::record::OutRecord;
+use crate::testing::target::FakePort;
+use crate::time::Clock;
+
+use super::apps::{self, Message};
+use super::operator::{People, Said};
+use super::schedule::{Again, Strike};
+use super::world::{BEGIN, Happening, LOOK, START_AGAIN, World, stores};
+
+impl World<'_> {
+    pub(super) fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Request { op, nth, again } => self.request(op, nth, again),
+            Happening::Cancel(op) => {
+                let said = self.people.cancel(&self.schedule.operations[op], self.clock.now());
+                self.note(format!("cancel of op-{}", self.schedule.operations[op].number));
+                said.into_iter().for_each(|s| self.say(s));
+            }
+            Happening::Strike(strike) => self.strike(strike),
+            Happening::Start(m) => self.start(m),
+            Happening::FreeMarkers => self.cluster.hold_markers(HeldMarkers::None),
+            Happening::DeliverLate => drop(self.cluster.deliver_late()),
+            Happening::BrokerUp => self.cluster.set_down(false),
+            Happening::Look => self.look(),
+        }
+    }
+
+    fn request(&mut self, op: usize, nth: usize, again: Option<Again>) {
+        let planned = &self.schedule.operations[op];
+        let message = apps::request(self.schedule.app, planned, BEGIN.wall, nth, again == Some(Again::Conflict));
+        if self.publish(&message) {
+            self.note(format!("request for {}{}", planned.id(), again.map_or(String::new(), |a| format!(" again: {a:?}"))));
+        } else {
+            self.after(START_AGAIN, Happening::Request { op, nth, again });
+        }
+    }
+
+    fn publish(&self, m: &Message) -> bool {
+        let (key, headers) = (Some(m.key.as_bytes()), Some(&m.headers));
+        let out = OutRecord { topic: &m.topic, partition: None, timestamp: None, key, value: Some(&m.value), headers };
+        self.cluster.publish(&[out], Duration::ZERO).is_ok()
+    }
+
+    fn say(&mut self, said: Said) {
+        match said {
+            Said::Approval(op, message) => {
+                if self.publish(&message) {
+                    self.note(format!("an approver answers {op}"));
+                    self.people.wrote_approval(op);
+                }
+            }
+            Said::Command(record) => drop(self.cluster.publish(&[record.as_record()], Duration::ZERO)),
+        }
+    }
+
+    fn look(&mut self) {
+        let planned = &self.schedule.operations;
+        let said = self.people.look(planned, &self.cluster, &self.target.books(), self.clock.now());
+        let quiet = said.is_empty() && self.events.is_empty() && self.target.next_due().is_none();
+        said.into_iter().for_each(|s| self.say(s));
+        self.rested = quiet && People::settled(planned, &self.people.results(&self.cluster));
+        self.after(LOOK, Happening::Look);
+    }
+
+    fn strike(&mut self, strike: Strike) {
+        self.note(format!("{strike:?}"));
+        let word = match strike {
+            Strike::Crash { member, down, disk } => {
+                self.leave(member, down, |(_, port)| port.kill());
+                if !disk {
+                    self.seats[member].place.state = stores();
+                }
+                "crashes"
+            }
+            Strike::Restart { member, down } => {
+                self.leave(member, down, |(member, port)| {
+                    drop(member.stop());
+                    port.kill();
+                });
+                "restarts"
+            }
+            Strike::Pause { member, stands } => {
+                self.seats[member].paused = self.clock.now().mono.plus(stands);
+                "pauses"
+            }
+            Strike::LoseCommit { member, unit, what } => {
+                self.cluster.lose_commit_answer(Some(&self.slot(member, unit)), what);
+                if what == LostAnswer::Late {
+                    let late = Duration::from_millis(200 + self.rng.below(9_000));
+                    self.after(late, Happening::DeliverLate);
+                }
+                "lost commits"
+            }
+            Strike::Fail { call, class } => {
+                self.cluster.fail_next(call, None, class);
+                "failed calls"
+            }
+            Strike::HoldMarkers { held } => {
+                self.cluster.hold_markers(HeldMarkers::All);
+                self.after(held, Happening::FreeMarkers);
+                "held markers"
+            }
+            Strike::ExpireSession { member, unit } => {
+                self.cluster.expire_session(&GroupId::from(self.unit(unit)), &self.slot(member, unit));
+                "expired sessions"
+            }
+            Strike::ExpireTransaction { member, unit } => {
+                self.cluster.expire_transaction(&self.slot(member, unit));
+                "expired transactions"
+            }
+            Strike::BrokerDown { down } => {
+                self.cluster.set_down(true);
+                self.after(down, Happening::BrokerUp);
+                "brokers down"
+            }
+        };
+        *self.out.struck.entry(word).or_default() += 1;
+    }
+
+    fn leave(&mut self, m: usize, down: Duration, how: impl FnOnce((Member, Arc<FakePort>))) {
+        if let Some(live) = self.seats[m].live.take() {
+            how(live);
+            self.after(down, Happening::Start(m));
+        }
+    }
+
+    fn unit(&self, unit: usize) -> String {
+        if unit == 0 { self.application.id.to_string() } else { topics::effects_unit(&self.application.id).to_string() }
+    }
+
+    fn slot(&self, member: usize, unit: usize) -> SlotName {
+        SlotName::from(format!("{}-{member:03}", self.unit(unit)))
+    }
+}
