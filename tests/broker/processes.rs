@@ -60,7 +60,8 @@ impl Drop for Running {
 }
 
 fn orders(work: &Path, name: &str) -> std::path::PathBuf {
-    write_orders(work, &format!("{name}-{}.", &uuid::Uuid::new_v4().simple().to_string()[..6])).expect("a topology")
+    write_orders(work, &format!("{name}-{}.", &uuid::Uuid::new_v4().simple().to_string()[..6]), "http://127.0.0.1:9")
+        .expect("a topology")
 }
 
 /// If this broke, a deploy would kill members in the middle of a transaction, and each restart would wait for a timeout.
