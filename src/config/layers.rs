@@ -105,6 +105,13 @@ mod tests {
         assert_eq!((got.brokers.as_str(), got.state.dir.to_str(), got.registry.url.as_str()), ("a:1", Some("/y"), "http://r"));
     }
 
+    /// If this broke, naming the registry would silently forbid to register in it, and a first start would end.
+    #[test]
+    fn a_section_that_is_begun_keeps_its_other_defaults() {
+        let got = load(None, env(&[("READBACK_REGISTRY", "http://r")]), &[]).unwrap();
+        assert!(got.registry.register);
+    }
+
     /// If this broke, a misspelt setting would be silently without effect.
     #[test]
     fn unknown_settings_are_refused() {

@@ -39,7 +39,7 @@ pub struct ProcessConfig {
 }
 
 /// The schema registry.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RegistryConfig {
     /// `http://host:port`, with a path where the registry has one; empty = none.
@@ -157,7 +157,7 @@ impl Default for ProcessConfig {
     fn default() -> Self {
         Self {
             brokers: "localhost:9092".into(),
-            registry: RegistryConfig { register: true, ..RegistryConfig::default() },
+            registry: RegistryConfig::default(),
             kafka: BTreeMap::new(),
             state: StateSection::default(),
             threads: Threads::default(),
@@ -168,6 +168,12 @@ impl Default for ProcessConfig {
             topics: TopicsSection::default(),
             stop_within: Span(Duration::from_secs(20)),
         }
+    }
+}
+
+impl Default for RegistryConfig {
+    fn default() -> Self {
+        Self { url: String::new(), username: None, password: None, token: None, register: true }
     }
 }
 

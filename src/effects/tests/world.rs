@@ -47,11 +47,6 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(rules: Rules) -> Self {
-        let mut w = Self::empty(rules);
-        w.deliver();
-        w
-    }
     pub fn empty(rules: Rules) -> Self {
         Self {
             rules,

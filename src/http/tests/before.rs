@@ -80,7 +80,10 @@ fn tls_server() -> (SocketAddr, mpsc::Receiver<usize>) {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
             let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
             while let Ok((tcp, _)) = listener.accept().await {
-                let Ok(mut stream) = acceptor.accept(tcp).await else { continue };
+                let Ok(mut stream) = acceptor.accept(tcp).await else {
+                    let _ = tell.send(0);
+                    continue;
+                };
                 let got = stream.read(&mut [0; 4096]).await.unwrap_or(0);
                 let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
                 let _ = stream.shutdown().await;
