@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Fault, codes};
 use crate::ids::{OperationId, OperationKey, OrderingKey};
-use crate::intents::{AckLevel, Command, CommandKind, Control, Hearsay, Intent, ResultKind, ReturnKind, Status, headers};
+use crate::intents::{
+    AckLevel, Command, CommandKind, Control, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status, headers,
+};
 use crate::record::InRecord;
 use crate::serdes::internal;
 use crate::task::{TaskError, TxCx};
@@ -147,6 +149,10 @@ impl EffectTask {
             retry_at: None,
         };
         if let Some(r) = ledger::load(cx, op)? {
+            // What others heard of a proposal holds no proposal: it would end confirmed with nothing to plan by. It is asked again.
+            if r.kind == IntentKind::Proposal {
+                return Ok(());
+            }
             return self.drive(Drive { op, before: Some(r.clone()), record: r, events: vec![Event::Hearsay(outcome)] }, cx);
         }
         let gone = LedgerRecord::held(said.key(), said.deadline);

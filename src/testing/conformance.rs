@@ -3,7 +3,7 @@
 // Test code in a library module: a broken promise panics.
 #![allow(missing_docs, clippy::missing_panics_doc)]
 
-mod kit;
+pub(crate) mod kit;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -391,6 +391,28 @@ fn a_proposal_goes_back_as_data() {
     assert_eq!((said[1].kind, said[1].cost.tool_calls), (ReturnKind::Closed, 2));
 }
 
+/// If this broke, a plan whose answer came home to a former owner would end confirmed without a proposal, and so as plan_failed:
+/// hearsay holds no proposal. The new owner asks again.
+#[test]
+fn what_others_heard_of_a_proposal_does_not_end_it() {
+    let mut rules = rules();
+    (rules.confirm, rules.lag, rules.duplicates) = (crate::contract::Confirm::Answer, None, true);
+    let mut b = Bench::new(rules);
+    let mut ask = intent("op-1.plan");
+    ask.kind = IntentKind::Proposal;
+    b.outbox(&ask);
+    b.commit();
+    b.replace(false);
+    b.step();
+    b.network.answer(0, 200, "{\"sku\":\"A\"}");
+    b.step();
+    b.loop_control();
+    b.commit();
+    assert!(b.returns().iter().all(|r| r.kind != ReturnKind::Closed), "closed without a proposal");
+    b.after(sec(5));
+    assert_eq!(b.network.posts(), 2, "asked again");
+}
+
 /// If this broke, closed records would be kept for ever, or deleted while their intent may come again (C23, model 11).
 #[test]
 fn closed_records_are_deleted_after_their_life() {

@@ -58,7 +58,7 @@ impl<C: Cluster> Bench<C> {
         let slot = Slot { group: GroupId::from(unit.as_str()), unit, number: 0 };
         let limit = Duration::from_secs(10);
         let mut sink = self.cluster.sink(&slot, TxLimits::default()).expect("a sink");
-        sink.init().expect("init");
+        crate::testing::conformance::kit::retried("init", || sink.init());
         for records in transactions {
             sink.begin().expect("begin");
             records.iter().for_each(|(k, v)| sink.send(record(topic, partition, k, v)).expect("send"));
