@@ -13,7 +13,7 @@ use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
 use crate::http::HyperPort;
 use crate::kafka::Cluster;
-use crate::kafka::rdkafka::{RdCluster, RdConfig};
+use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
 use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
 use crate::state::{StateConfig, StateManager};

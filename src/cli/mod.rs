@@ -104,6 +104,6 @@ pub fn main() -> ExitCode {
 }
 
 /// The cluster that the connection names.
-fn on_cluster(connection: &Connection) -> crate::error::Result<crate::kafka::rdkafka::RdCluster> {
-    crate::kafka::rdkafka::RdCluster::new(crate::app::kafka_config(&connection.load()?))
+fn on_cluster(connection: &Connection) -> crate::error::Result<crate::kafka::RdCluster> {
+    crate::kafka::RdCluster::new(crate::app::kafka_config(&connection.load()?))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::kafka::rdkafka::{RdCluster, RdConfig};
+use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Registry, RegistryAuth};
 
 use super::members::{Member, MemberProcess, MemberSetup};

@@ -13,6 +13,8 @@ use crate::record::{InRecord, OutRecord};
 pub mod memory;
 pub mod rdkafka;
 
+pub use self::rdkafka::{RdCluster, RdConfig};
+
 /// What an error asks the engine to do. Checked in the order fatal, abort, retry; no flag at all counts as fatal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
