@@ -40,7 +40,7 @@ fn help_teaches() {
     for command in ["check", "demo", "describe", "explain", "ops", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
-    for command in ["list", "show", "resolve", "cancel", "release-lane"] {
+    for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
         golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
     }
 }

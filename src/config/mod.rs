@@ -14,4 +14,4 @@ pub use process::{
     TopicsSection, process_schema,
 };
 pub use secret::{Secret, SecretRef};
-pub use units::{ByteSize, Span, parse_size};
+pub use units::{ByteSize, Rate, Span};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::SecretRef;
+use crate::config::units::{self, Rate};
 use crate::error::codes;
 use crate::time::parse_duration;
 
-use super::units::{self, Rate};
 use super::{Diagnostics, Site, nearest};
 
 /// A key of a map with its place.

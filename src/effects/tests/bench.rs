@@ -116,6 +116,12 @@ pub fn command(kind: CommandKind, op: &str, id: &str) -> Command {
     }
 }
 
+/// What somebody saw of an attempt.
+pub fn said(attempt: i32, token: &str, class: AnswerClass) -> Hearsay {
+    let token = DispatchToken::new(token);
+    Hearsay { attempt, token, class, status: None, digest: None, reference: None, seen_at: WallTime(START) }
+}
+
 /// Reads answers by status, and lists by a small JSON body: `{"ours": 1, "other": false, "next": null}`.
 struct Plain;
 
@@ -365,9 +371,7 @@ impl Bench {
         self.say(&op, Some(c), None);
     }
     pub fn hear(&mut self, op: &str, attempt: i32, token: &str, class: AnswerClass) {
-        let token = DispatchToken::new(token);
-        let h = Hearsay { attempt, token, class, status: None, digest: None, reference: None, seen_at: WallTime(START) };
-        self.say(op, None, Some(h));
+        self.say(op, None, Some(said(attempt, token, class)));
     }
     /// What other tasks of this application published on control comes back as input.
     pub fn loop_control(&mut self) {

@@ -1,19 +1,23 @@
 //! Proposals over a scripted network: a model's answer is data, and never ends its operation without a body.
 
 use super::bench::{Bench, intent, rules, sec};
+use crate::contract::Confirm;
+use crate::effects::Rules;
 use crate::http::Wire;
-use crate::intents::{IntentKind, ReturnKind};
+use crate::intents::{Intent, IntentKind, ReturnKind};
+
+/// A model that was asked.
+fn asked() -> Bench {
+    let mut b = Bench::new(Rules { confirm: Confirm::Answer, lag: None, duplicates: true, ..rules() });
+    b.outbox(&Intent { kind: IntentKind::Proposal, ..intent("op-1.plan") });
+    b.commit();
+    b
+}
 
 /// If this broke, a plan would be lost, or its cost not counted.
 #[test]
 fn a_proposal_goes_back_as_data() {
-    let mut rules = rules();
-    (rules.confirm, rules.lag, rules.duplicates) = (crate::contract::Confirm::Answer, None, true);
-    let mut b = Bench::new(rules);
-    let mut ask = intent("op-1.plan");
-    ask.kind = IntentKind::Proposal;
-    b.outbox(&ask);
-    b.commit();
+    let mut b = asked();
     b.network.end(0, Wire::MaybeSent("no answer in 2 s".into()));
     b.step();
     b.after(sec(5));
@@ -29,13 +33,7 @@ fn a_proposal_goes_back_as_data() {
 /// hearsay holds no proposal. The new owner asks again.
 #[test]
 fn what_others_heard_of_a_proposal_does_not_end_it() {
-    let mut rules = rules();
-    (rules.confirm, rules.lag, rules.duplicates) = (crate::contract::Confirm::Answer, None, true);
-    let mut b = Bench::new(rules);
-    let mut ask = intent("op-1.plan");
-    ask.kind = IntentKind::Proposal;
-    b.outbox(&ask);
-    b.commit();
+    let mut b = asked();
     b.replace(false);
     b.step();
     b.network.answer(0, 200, "{\"sku\":\"A\"}");
