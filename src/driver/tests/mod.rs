@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod library;
 mod precondition;
 
 use std::sync::Arc;

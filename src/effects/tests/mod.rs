@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod cases;
 mod decide;
+mod network;
 mod permission;
 mod proposals;
 mod stage;

@@ -1,10 +1,10 @@
 //! Proposals over a scripted network: a model's answer is data, and never ends its operation without a body.
 
-use super::bench::{Bench, intent, rules, sec};
+use super::bench::{Bench, command, intent, rules, sec};
 use crate::contract::Confirm;
 use crate::effects::Rules;
 use crate::http::Wire;
-use crate::intents::{Intent, IntentKind, ReturnKind};
+use crate::intents::{Command, CommandKind, Intent, IntentKind, ResultKind, ReturnKind};
 
 /// A model that was asked.
 fn asked() -> Bench {
@@ -43,4 +43,18 @@ fn what_others_heard_of_a_proposal_does_not_end_it() {
     assert!(b.returns().iter().all(|r| r.kind != ReturnKind::Closed), "closed without a proposal");
     b.after(sec(5));
     assert_eq!(b.network.posts(), 2, "asked again");
+}
+
+/// If this broke, readers of results would meet answers to commands that nobody gave: the cancel of a model call whose operation
+/// has ended.
+#[test]
+fn a_members_own_cancel_is_answered_to_nobody() {
+    let mut b = asked();
+    b.order(Command { by: String::new(), ..command(CommandKind::Cancel, "op-1.plan", "op-1/end") });
+    b.commit();
+    assert!(b.ledger("op-1.plan").unwrap().cancelled);
+    assert!(b.results().iter().all(|r| r.kind != ResultKind::Answer));
+    b.order(command(CommandKind::Cancel, "op-1.plan", "c-1"));
+    b.commit();
+    assert_eq!(b.results().iter().filter(|r| r.kind == ResultKind::Answer).count(), 1, "a person's is");
 }
