@@ -24,7 +24,8 @@ fn c070_a_replayed_error_is_not_asked_for_ever_nor_after_the_keys_life() {
     while rest(&mut r, &keyed(3_600), t(at)) != Action::Wait(None) {
         if matches!(rest(&mut r, &keyed(3_600), t(at)), Action::Journal(_)) {
             send(&mut r, &keyed(3_600), t(at));
-            fold(&mut r, out(r.attempts.len() as i32, AnswerClass::Unknown), &keyed(3_600), t(at + 1));
+            let n = r.attempts.len() as i32;
+            fold(&mut r, out(n, AnswerClass::Unknown), &keyed(3_600), t(at + 1));
         }
         at += 2;
     }
