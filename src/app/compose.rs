@@ -173,7 +173,7 @@ fn operations(
 /// compute its wire key, which matters only where the target trusts keys.
 fn key_secret(app: &ApplicationId, config: &ProcessConfig) -> Result<Vec<u8>> {
     match &config.effects.key_secret {
-        Some(reference) => Ok(reference.secret().resolve()?.expose().as_bytes().to_vec()),
+        Some(reference) => Ok(reference.resolve()?.expose().as_bytes().to_vec()),
         None => Ok(app.as_str().as_bytes().to_vec()),
     }
 }

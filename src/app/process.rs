@@ -57,8 +57,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         return Ok(None);
     }
     let auth = match (&section.token, &section.username, &section.password) {
-        (Some(token), _, _) => RegistryAuth::Bearer(token.secret()),
-        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.secret() },
+        (Some(token), _, _) => RegistryAuth::Bearer(token.clone()),
+        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
     Registry::new(&section.url, auth).map(Some)

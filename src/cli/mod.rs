@@ -18,6 +18,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::{self, Flag};
+
 /// A stream processor for work that ends outside Kafka: an effect counts only after it has been read back.
 #[derive(Debug, Parser)]
 #[command(name = "readback", version, propagate_version = true, max_term_width = 120, after_help = EXIT_CODES)]
@@ -73,14 +75,10 @@ pub struct Connection {
 impl Connection {
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
-        let mut flags = Vec::new();
-        if let Some(b) = &self.brokers {
-            flags.push(("brokers", b.clone()));
-        }
-        if let Some(r) = &self.registry {
-            flags.push(("registry.url", r.clone()));
-        }
-        crate::config::load(self.config.as_deref(), std::env::vars(), &flags)
+        let given = [("--brokers", "brokers", &self.brokers), ("--registry", "registry.url", &self.registry)];
+        let flags: Vec<Flag<'_>> =
+            given.iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value.as_deref()? })).collect();
+        config::load(self.config.as_deref(), config::environment()?, &flags)
     }
 }
 
