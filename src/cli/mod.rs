@@ -1,5 +1,15 @@
 //! The program: one file a command. stdout is the result, stderr everything else.
 
+/// As the standard one, but for a reader that has gone (`readback explain | head`): then nothing more is printed.
+macro_rules! println {
+    () => { $crate::cli::output::print("\n") };
+    ($($text:tt)*) => { $crate::cli::output::print(&(format!($($text)*) + "\n")) };
+}
+/// As [`println`], without a line end.
+macro_rules! print {
+    ($($text:tt)*) => { $crate::cli::output::print(&format!($($text)*)) };
+}
+
 mod check;
 mod demo;
 mod describe;
@@ -85,7 +95,9 @@ impl Connection {
 /// Runs the program; the caller's `main` returns what this does.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    output::init_logs(&cli.log, cli.log_json);
+    if let Err(e) = output::init_logs(&cli.log, cli.log_json) {
+        return fail(&e, cli.output);
+    }
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args, cli.output),
         Command::Run(args) => run::run(&args),

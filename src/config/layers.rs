@@ -211,7 +211,8 @@ mod tests {
         let file = dir.path().join("readback.yaml");
         std::fs::write(&file, "registry: { password: MARK }\n").unwrap();
         let of_file = load(Some(&file), env(&[]), &[]).unwrap_err();
-        let of_env = load(None, env(&[("READBACK_REGISTRY__TOKEN", "MARK"), ("READBACK_REGISTRY__TOKN", "MARK")]), &[]).unwrap_err();
+        let of_env =
+            load(None, env(&[("READBACK_REGISTRY__TOKEN", "MARK"), ("READBACK_REGISTRY__TOKN", "MARK")]), &[]).unwrap_err();
         for e in [of_file, of_env] {
             assert!(shown(&e).contains("named by a reference") && !shown(&e).contains("MARK"), "{e}");
         }

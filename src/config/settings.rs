@@ -65,7 +65,11 @@ static THREADS: Shape = Shape {
 static SLOTS: Shape = Shape {
     name: "Slots",
     doc: "Which slots this process takes.",
-    keys: &[Key::new("ordinal", Type::Integer, "slot = ordinal × threads + thread; default: the pod's or host's name, then the lock")],
+    keys: &[Key::new(
+        "ordinal",
+        Type::Integer,
+        "slot = ordinal × threads + thread; default: the pod's or host's name, then the lock",
+    )],
 };
 
 static GROUP: Shape = Shape {

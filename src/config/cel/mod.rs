@@ -46,12 +46,7 @@ impl CelExpr {
     /// Compiles `source`, which may read the variables named in `known`.
     pub fn compile(source: &str, known: &[&str]) -> Result<CelExpr, BadExpression> {
         let checked = check::check(source, known)?;
-        Ok(CelExpr {
-            program: Arc::new(checked.program),
-            source: source.into(),
-            reads: checked.reads.into(),
-            loops: checked.loops,
-        })
+        Ok(CelExpr { program: Arc::new(checked.program), source: source.into(), reads: checked.reads.into(), loops: checked.loops })
     }
 
     /// The text it was compiled from.
