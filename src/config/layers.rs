@@ -76,7 +76,7 @@ pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>
 fn is_setting(name: &str) -> bool {
     let Some(key) = name.strip_prefix(PREFIX) else { return false };
     let service = ["SERVICE_HOST", "SERVICE_PORT", "PORT_"].iter().any(|part| key.contains(part)) || key.ends_with("PORT");
-    !(service && !key.contains("__")) && !NOT_SETTINGS.contains(&name) && !name.starts_with(STACK)
+    (key.contains("__") || !service) && !NOT_SETTINGS.contains(&name) && !name.starts_with(STACK)
 }
 
 /// `READBACK_STATE__DIR` is `state.dir`, `READBACK_REGISTRY` short for `registry.url`; the client's settings have dots in their

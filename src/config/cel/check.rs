@@ -223,7 +223,8 @@ fn check_size(source: &str) -> Result<(), String> {
             continue;
         }
         let word = c.is_alphanumeric() || c == '_';
-        if !c.is_whitespace() && !(word && in_word) {
+        let goes_on = word && in_word;
+        if !c.is_whitespace() && !goes_on {
             tokens += 1;
         }
         in_word = word;
