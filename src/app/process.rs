@@ -19,7 +19,7 @@ use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, U
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
+use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::purge::{Purge, purged};
 
 /// Longest time for an input that is given by locator.
@@ -57,8 +57,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         return Ok(None);
     }
     let auth = match (&section.token, &section.username, &section.password) {
-        (Some(token), _, _) => RegistryAuth::Bearer(token.secret()),
-        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.secret() },
+        (Some(token), _, _) => RegistryAuth::Bearer(token.clone()),
+        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
     Registry::new(&section.url, auth).map(Some)
@@ -106,6 +106,7 @@ impl Process {
             let admin = cluster.admin().map_err(crate::runtime::error_of)?;
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
+            require_external(application, config, &counts)?;
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let recorded = Metrics::new(metrics)?;
@@ -166,9 +167,8 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
     if !config.topics.create {
         return Ok(());
     }
-    let all = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
-    let all = all.chain(application.results.iter().chain(&application.dead_letters).cloned());
-    let new: Vec<crate::kafka::NewTopic> = all
+    let new: Vec<crate::kafka::NewTopic> = external_topics(application)
+        .into_iter()
         .map(|name| crate::kafka::NewTopic {
             name,
             partitions: config.topics.partitions,

@@ -196,7 +196,7 @@ fn the_claim_names_the_dead_slot_and_it_is_fenced() {
     c.b.cluster.fail_next(Call::Abort, Some(&dead_slot), Class::Rebuild);
     let mut dead = c.b.thread(&c.plan, 0);
     c.b.run(&mut [&mut dead], |_| false).expect_err("dies");
-    assert_eq!(c.b.cluster.unfinished(), [dead_slot.clone()]);
+    assert_eq!(c.b.cluster.unfinished(), std::slice::from_ref(&dead_slot));
     drop(dead);
     c.b.cluster.expire_session(&c.plan.group, &dead_slot);
     let died = c.b.clock.now().mono;

@@ -1,5 +1,7 @@
 //! A consumer in a slot, in a group, reading committed records.
 
+#![allow(clippy::result_large_err)] // An input that ends the poll is the error; it is made once and moved once.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{GroupId, SlotName, TopicName, Tp};
