@@ -126,14 +126,16 @@ impl Process {
         self.streams.state()
     }
 
-    /// Waits for a signal or a failure, telling each change of state; then stops in order within the configured bound.
-    pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State)) -> ProcessEnd {
+    /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
+    /// configured bound.
+    pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
         let mut last = None;
         while !stop.load(Ordering::Acquire) {
-            let state = self.streams.wait(Duration::from_millis(200), |s| last != Some(s));
-            if last != Some(state) {
-                changed(state);
-                last = Some(state);
+            let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
+            let now = (state, self.streams.waits_for());
+            if last.as_ref() != Some(&now) {
+                changed(state, now.1.as_deref());
+                last = Some(now);
             }
             if matches!(state, State::Failed | State::Stopped) {
                 break;
