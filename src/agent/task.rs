@@ -106,6 +106,9 @@ impl OperationTask {
     }
 
     fn command(&mut self, command: Command, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        if command.is_members_own() {
+            return self.refuse(&command, "a command names who gives it", cx);
+        }
         let step = command.step.as_ref().map(|s| self.desk.root_step(s).clone());
         let mut found = shelf::records_of(cx, &command.operation_id.root())?;
         found.retain(|(_, r)| command.tenant.is_empty() || r.request.tenant == command.tenant);
@@ -118,16 +121,17 @@ impl OperationTask {
                 }
                 Ok(())
             }
-            _ => {
-                let mut answer =
-                    unknown_operation(&command.operation_id, &command.tenant, command.command_id.as_str(), cx.now().wall);
-                if let Output::Result(r) = &mut answer {
-                    r.code = Some(codes::COMMAND_REFUSED.to_string());
-                    r.detail = Some("several operations have this ID: name tenant and step".into());
-                }
-                self.write(answer, &[], cx)
-            }
+            _ => self.refuse(&command, "several operations have this ID: name tenant and step", cx),
         }
+    }
+
+    fn refuse(&mut self, command: &Command, why: &str, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let id = command.command_id.as_str();
+        let mut answer = unknown_operation(&command.operation_id, &command.tenant, id, cx.now().wall);
+        if let Output::Result(r) = &mut answer {
+            (r.code, r.detail) = (Some(codes::COMMAND_REFUSED.to_string()), Some(why.into()));
+        }
+        self.write(answer, &[], cx)
     }
 
     fn returned(&mut self, back: Return, cx: &mut TxCx<'_>) -> Result<(), TaskError> {

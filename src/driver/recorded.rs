@@ -2,7 +2,7 @@
 //!
 //! Input: `{"topic", "key", "value", "headers", "timestamp"}` is a record; `{"advance": "5s"}` lets time pass;
 //! `{"target": "orders#create", "answer": {"status", "headers", "body"}}` scripts the next answer of a call (of its readback with
-//! `/readback`), where `"answer": null` is one that never comes and `"refused"` a connection that is not taken. A body that is
+//! `/readback`, of the read of its resource's version with `/version`), where `"answer": null` is one that never comes and `"refused"` a connection that is not taken. A body that is
 //! not text is sent as JSON. In a value, `"{plan_hash op-1}"` stands for the plan hash that results name for `op-1`; in the body of
 //! a readback's answer, `{key}` for the key that was asked for.
 

@@ -13,7 +13,7 @@ use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, TopicName};
-use crate::intents::{Approval, ResultRecord, WorkRequest, headers, topics};
+use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
 use crate::kafka::{Cluster, Isolation};
 use crate::record::{Headers, InRecord, OutRecord};
@@ -207,9 +207,14 @@ impl TopologyTestDriver {
         self.settle()
     }
 
-    /// Says what becomes of the next call of this name: `orders#create`, or `orders#create/readback`.
+    /// Says what becomes of the next call of this name: `orders#create`, `orders#create/readback`, `orders#create/version`.
     pub fn script(&mut self, call: &str, what: Scripted) {
         self.port.script(call, what);
+    }
+
+    /// Answers every call without a script by a simulated target: it sees the call's name and its request.
+    pub fn serve(&mut self, target: impl FnMut(&str, &RenderedRequest) -> Scripted + Send + 'static) {
+        self.port.serve(Box::new(target));
     }
 
     /// A call that still has a scripted answer for which it never came.

@@ -7,8 +7,8 @@ use crate::events::{self, Metric};
 use crate::ids::Partition;
 use crate::intents::{AnswerClass, Flag, Status};
 
+use super::attempt::WarrantKind;
 use super::fold::Verdict;
-use super::status::WarrantKind;
 
 /// All effect metrics of a process; cheap to clone.
 #[derive(Clone)]
@@ -54,6 +54,7 @@ impl Metrics {
             AnswerClass::NotApplied => "not_applied",
             AnswerClass::InProgress => "in_progress",
             AnswerClass::KeyConflict => "key_conflict",
+            AnswerClass::PreconditionFailed => "precondition_failed",
             AnswerClass::Rejected => "rejected",
             AnswerClass::RetryLater => "retry_later",
             AnswerClass::Unknown => "unknown",
@@ -81,6 +82,7 @@ impl Metrics {
             WarrantKind::Unsent => "unsent",
             WarrantKind::RejectedEarly => "rejected_early",
             WarrantKind::Dedupe => "dedupe",
+            WarrantKind::TargetFence => "target_fence",
             WarrantKind::SettledAbsent => "settled_absent",
             WarrantKind::Operator => "operator",
             WarrantKind::DuplicatesAccepted => "duplicates_accepted",

@@ -11,13 +11,14 @@ use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
 
+use super::attempt::AttemptState;
 use super::config::EffectsConfig;
 use super::dispatch::{Desk, Finish, Inbox, Pending};
 use super::fold::Event;
 use super::lanes::Index;
 use super::ledger::{self, Op};
 use super::results;
-use super::status::{AttemptState, LedgerRecord, Phase};
+use super::status::{LedgerRecord, Phase};
 
 /// When something waits on a commit.
 const SOON: Duration = Duration::from_millis(5);
@@ -108,6 +109,10 @@ impl EffectTask {
             Finish::Read { op, at, verdict, digest } => {
                 self.reading.remove(&op);
                 self.advance(&op, vec![Event::Read { at, verdict, digest }], cx)?;
+            }
+            Finish::Version { op, at, shown } => {
+                self.reading.remove(&op);
+                self.advance(&op, vec![Event::Version { at, shown }], cx)?;
             }
         }
         crate::runtime::failpoint!("effects.after-fold");

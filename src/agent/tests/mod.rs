@@ -31,7 +31,14 @@ pub(super) struct Fill {
 }
 
 impl Renderer for Fill {
-    fn render(&self, contract: &ContractName, _: &CallName, key: &OperationKey, p: &Parameters) -> Result<Rendered, String> {
+    fn render(
+        &self,
+        contract: &ContractName,
+        _: &CallName,
+        key: &OperationKey,
+        p: &Parameters,
+        _: Option<&str>,
+    ) -> Result<Rendered, String> {
         if p.0.get("sku").is_some_and(|s| s == "bad") {
             return Err("sku does not match its pattern".into());
         }
@@ -45,6 +52,7 @@ impl Renderer for Fill {
                 body: Some(body.into_bytes()),
                 ..Default::default()
             },
+            look_at: None,
             definition: self.definition.lock().expect("no panic").clone(),
         })
     }
