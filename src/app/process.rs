@@ -15,7 +15,7 @@ use crate::http::HyperPort;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
-use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::runtime::{KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
@@ -119,6 +119,11 @@ impl Process {
         let streams =
             patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
         Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        self.streams.pulse()
     }
 
     /// What the threads are about.

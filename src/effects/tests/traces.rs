@@ -7,7 +7,7 @@
 //! | model 15, 16 | | order and identity before the outbox: the operation record's |
 //! | model 17, research g | | key bytes: the contract's `wire_key` |
 //! | research a–f, j | below, by letter | |
-//! | research h | `approvals_bind_to_the_plan` in `decide.rs` | re-rendering itself is the operation record's |
+//! | research h | `late_approvals_are_bound_by_plan_and_where_named_by_version` in `permission.rs` | re-rendering itself is the operation record's |
 //! | research i | as e: nothing ends or is undone while it may have left | contracts have no compensation yet |
 //!
 //! | condition | where |
