@@ -7,7 +7,7 @@ use crate::app::Composed;
 use crate::error::Result;
 use crate::kafka::memory::MemoryCluster;
 use crate::kafka::{Slot, Wake};
-use crate::runtime::{Metrics, RuntimeOptions, StreamThread, ThreadSeed, ThreadState};
+use crate::runtime::{Metrics, RuntimeOptions, StreamThread, ThreadSeed};
 use crate::state::StateManager;
 use crate::task::UnitPlan;
 use crate::time::{MonoTime, SharedClock};
@@ -63,11 +63,6 @@ impl Member {
     pub fn next_due(&self) -> Option<MonoTime> {
         let due = |t: &Turned| if t.woken.load(Ordering::Relaxed) { MonoTime(0) } else { t.due };
         self.threads.iter().map(due).min()
-    }
-
-    /// Whether every thread has its assignment and all tasks run.
-    pub fn is_running(&self) -> bool {
-        self.threads.iter().all(|t| t.thread.state() == ThreadState::Running)
     }
 
     /// One turn of one thread.
