@@ -40,6 +40,8 @@ pub struct Edges {
     pub shared: Arc<effects::Shared>,
     /// Fetches inputs given by locator.
     pub fetcher: Option<Arc<dyn agent::InputFetcher>>,
+    /// Counts what happens to operations, where somebody measures.
+    pub metrics: Option<agent::Metrics>,
     /// Rules that don't hold: none, outside tests.
     pub weakened: Weakened,
 }
@@ -189,6 +191,7 @@ fn operations(
         dead_letters: sinks.dead_letters.clone(),
         clock_error: config.effects.clock_error.0,
         fetcher: edges.fetcher.clone(),
+        metrics: edges.metrics.clone(),
         #[cfg(feature = "test-util")]
         weakened: edges.weakened.operations,
     })

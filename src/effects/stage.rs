@@ -272,14 +272,14 @@ impl EffectTask {
                     self.ready.extend(self.index.remove(op));
                 } else {
                     self.index.put(op, lane, r.sequence, false, opens);
-                    self.index.stands(op, r.shown());
+                    self.index.stands(op, r.shown(), r.unknown_since);
                 }
                 Ok(())
             }
             _ => {
                 let passable = r.lane_released || (r.phase == Phase::Parked && rules.lane == LaneRule::Skip);
                 let next = self.index.put(op, lane, r.sequence, passable, due);
-                self.index.stands(op, r.shown());
+                self.index.stands(op, r.shown(), r.unknown_since);
                 self.ready.extend(next);
                 Ok(())
             }

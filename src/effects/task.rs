@@ -222,7 +222,7 @@ impl EffectTask {
             self.orphans.push(op.clone());
         }
         self.index.put(&op, ledger::lane(r), r.sequence, passable, Some(now));
-        self.index.stands(&op, r.shown());
+        self.index.stands(&op, r.shown(), r.unknown_since);
     }
 }
 
@@ -309,6 +309,7 @@ impl Task for EffectTask {
             for (status, count) in self.index.standing() {
                 m.standing(self.partition, status, count);
             }
+            m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
         if let Some(to) = self.read_to {
             self.config.shared.purge_to(self.partition, to);
@@ -355,6 +356,7 @@ impl Task for EffectTask {
             for (status, _) in self.index.standing() {
                 m.standing(self.partition, status, 0);
             }
+            m.oldest_unknown(self.partition, None);
         });
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {

@@ -69,8 +69,7 @@ impl<C: Cluster> StreamThread<C> {
         for task in self.tasks.all_mut() {
             let Some(held) = task.held.as_mut().filter(|h| !h.still && h.until > now.mono) else { continue };
             held.still = true;
-            let shared: Vec<Tp> =
-                task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| p.tp.clone()).collect();
+            let shared: Vec<Tp> = task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| p.tp.clone()).collect();
             if !shared.is_empty() {
                 paused = paused.and(self.source.pause(&shared));
             }
@@ -90,8 +89,7 @@ impl<C: Cluster> StreamThread<C> {
         }
         self.commit_at_once(now)?;
         for task in self.tasks.all_mut().filter(|t| due(t)) {
-            let back: Vec<_> =
-                task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| (p.tp.clone(), p.next)).collect();
+            let back: Vec<_> = task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| (p.tp.clone(), p.next)).collect();
             if !back.is_empty() {
                 self.source.resume(&back)?;
             }

@@ -15,6 +15,7 @@ use crate::task::{Close, TaskError, UnitPlan};
 use crate::time::{MonoTime, Now, SharedClock};
 
 use super::Step;
+use super::error_of;
 use super::join::Join;
 use super::metrics::{Metrics, SlotMetrics};
 use super::options::RuntimeOptions;
@@ -23,7 +24,6 @@ use super::recovery::{Recovery, for_people};
 use super::running::Running;
 use super::tasks::Tasks;
 use super::transaction::Transaction;
-use super::error_of;
 
 /// Records that one turn takes at most, from the shared queue and from split ones each.
 const TURN: usize = 500;

@@ -297,6 +297,7 @@ impl<'a> World<'a> {
             incarnation: format!("{m}-{}", seat.runs),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: self.weakened,
         };
         let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
