@@ -9,7 +9,8 @@ use readback::config::yaml;
 use readback::driver::recorded;
 use readback::effects::Rule;
 use readback::intents::Status;
-use readback::testing::simulator::{App, Applications, Class, Schedule, run, search, shrink};
+use readback::outbox;
+use readback::testing::simulator::{App, Applications, Class, Off, Schedule, run, search, shrink};
 
 /// Schedules of a default run: some 15 ms each, a minute or two on two cores. A long one: `READBACK_SCHEDULES=1000000`.
 const SCHEDULES: u64 = 10_000;
@@ -24,6 +25,8 @@ fn without_faults_each_operation_ends_as_it_is_meant_to() {
     let ends = [
         (App::Plain, Class::Simple, Status::Confirmed),
         (App::Plain, Class::Refused, Status::Refused),
+        (App::Keyed, Class::Simple, Status::Confirmed),
+        (App::Keyed, Class::Refused, Status::Refused),
         (App::Orders, Class::Simple, Status::Confirmed),
         (App::Orders, Class::Approved, Status::Confirmed),
         (App::Orders, Class::DeniedByPerson, Status::Denied),
@@ -33,7 +36,7 @@ fn without_faults_each_operation_ends_as_it_is_meant_to() {
     ];
     let apps = Applications::new();
     for (app, class, end) in ends {
-        let outcome = run(&apps, &Schedule::calm(app, class), Weakened::default());
+        let outcome = run(&apps, &Schedule::calm(app, class), Off::default());
         let said = outcome.timeline.join("\n");
         assert!(outcome.violations.is_empty(), "{app:?} {class:?}: {:?}\n{said}", outcome.violations);
         assert_eq!(outcome.ends.into_iter().collect::<Vec<_>>(), [(end, 1)], "{app:?} {class:?}\n{said}");
@@ -47,18 +50,26 @@ fn no_schedule_breaks_a_promise() {
     if let Some(seed) = number("READBACK_SEED") {
         return replay(seed);
     }
-    let found = search(0..number("READBACK_SCHEDULES").unwrap_or(SCHEDULES), 2, Weakened::default());
+    let found = search(0..number("READBACK_SCHEDULES").unwrap_or(SCHEDULES), 2, Off::default());
     println!("{} schedules, {} turns\nends: {:?}\nstruck: {:?}", found.played, found.turns, found.ends, found.struck);
     if let Some((schedule, outcome)) = found.failing {
         let seed = schedule.seed;
-        let (least, _) = shrink(schedule, Weakened::default());
+        let (least, _) = shrink(schedule, Off::default());
         panic!("seed {seed}: {:?}\nstill fails as {least:#?}\nREADBACK_SEED={seed} replays it", outcome.violations);
     }
 }
 
+fn effects(rule: Rule) -> Off {
+    Off { rules: Weakened { effects: Some(rule), ..Weakened::default() }, outside: None }
+}
+
+fn operations(rule: outbox::Rule) -> Off {
+    Off { rules: Weakened { operations: Some(rule), ..Weakened::default() }, outside: None }
+}
+
 fn replay(seed: u64) {
     let schedule = Schedule::draw(seed);
-    let outcome = run(&Applications::new(), &schedule, Weakened::default());
+    let outcome = run(&Applications::new(), &schedule, Off::default());
     println!("{schedule:#?}\n{}", outcome.timeline.join("\n"));
     assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
 }
@@ -76,7 +87,7 @@ const FOUND_BY_CHANCE: &[Rule] =
 fn every_rule_is_needed() {
     let bound = number("READBACK_SCHEDULES").unwrap_or(3_000);
     let harm = |&rule: &Rule| {
-        let found = search(0..bound, 2, Weakened { effects: Some(rule), ..Weakened::default() });
+        let found = search(0..bound, 2, effects(rule));
         println!("{rule:?}: {} schedules, {:?}", found.played, found.failing.as_ref().map(|(_, o)| &o.violations));
         found.failing.is_some()
     };
@@ -93,5 +104,26 @@ fn recorded_runs_come_out_as_expected() {
         let application = declared.unwrap_or_else(|d| panic!("{name} can't be read:\n{d}")).application;
         let update = std::env::var_os("READBACK_UPDATE").is_some();
         recorded::run(&application, &dir, update).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+#[test]
+fn scan() {
+    use outbox::Rule as O;
+    let bound = number("READBACK_SCHEDULES").unwrap_or(3_000);
+    use Rule::*;
+    for rule in [JournalBeforeCall, CoverEveryAttempt, NegativeSpeaksForItself, SilenceIsNotNo, SettleBeforeAbsent, SettleFromLastSend, CompleteReads, KeyOutlivesSend, FiniteKeyNeedsBound, ChecksOnlyForbid, TakeOverIsMaybe, KeepCompletions, HearsayNeedsToken, CloseBurns, QuietLane, CancelWaits, AcceptedIsNotDone, HoldEarlyCommands, PersonAfterSettle, RecordsOutliveIntents, LaneInOrder, EndsStay, LateIsFlagged, OneContent, RetryAfter, UnknownsEnd] {
+        let found = search(0..bound, 2, effects(rule));
+        println!("{rule:?}: {} schedules, {:?}", found.played, found.failing.as_ref().map(|(s, o)| (s.seed, s.app, &o.violations)));
+    }
+    use readback::testing::simulator::Broken;
+    use readback::testing::target::Tamper;
+    for outside in [Broken::DirtyReads, Broken::Copies, Broken::Sender(Tamper::OtherBytes), Broken::Sender(Tamper::OtherKey), Broken::Sender(Tamper::NoWindow)] {
+        let found = search(0..bound, 2, Off { outside: Some(outside), ..Off::default() });
+        println!("{outside:?}: {} schedules, {:?}", found.played, found.failing.as_ref().map(|(s, o)| (s.seed, s.app, &o.violations)));
+    }
+    for rule in [O::OnePlace, O::IdentityFirst, O::OneContent, O::PlanFailedUsesId, O::PlanHashChecked, O::ConflictProlongs, O::Stale, O::OneCounter, O::SilentAfterHandOver, O::GoneFirst, O::RootRoutes, O::CommandsAnswered, O::RevokeForwarded, O::RevokedStays, O::ApprovalBinds, O::FirstPlanWins, O::SpentOnce] {
+        let found = search(0..bound, 2, operations(rule));
+        println!("{rule:?}: {} schedules, {:?}", found.played, found.failing.as_ref().map(|(s, o)| (s.seed, s.app, &o.violations)));
     }
 }

@@ -18,7 +18,7 @@ use super::fold::{Event, fold};
 use super::ledger::{self, Op};
 use super::readback::gate;
 use super::results;
-use super::rules::Rules;
+use super::rules::{Rule, Rules};
 use super::status::{AttemptState, LedgerRecord, Phase, Warrant};
 use super::task::EffectTask;
 
@@ -127,7 +127,8 @@ impl EffectTask {
     fn checks(&self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<Option<Denial>, TaskError> {
         let now = cx.now().wall;
         let parameters = parameters(op, cx)?;
-        Ok(self.config.guard.may_send(r, &parameters, now).err().or_else(|| approval_over(r, now)))
+        let asked_again = self.rules(r).hold(Rule::ApprovalAtSend);
+        Ok(self.config.guard.may_send(r, &parameters, now).err().or_else(|| approval_over(r, now).filter(|_| asked_again)))
     }
 
     fn facts(&self, op: &Op, spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
@@ -135,7 +136,7 @@ impl EffectTask {
         let shared = &self.config.shared;
         let free = |gate: &str, s: &CallSpec| shared.available(gate, s.concurrency, mono);
         Facts {
-            lane_free: self.index.free(op),
+            lane_free: self.index.free(op) || spec.is_some_and(|s| !s.rules.hold(Rule::LaneInOrder)),
             permit: !self.stopping && spec.is_some_and(|s| free(&s.target, s)),
             read_permit: spec.is_some_and(|s| free(&gate(&s.target), s)),
             reading: self.reading.contains(op),
@@ -163,7 +164,7 @@ impl EffectTask {
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        self.pending.push(Pending::Call(Box::new(PendingCall {
+        let call = PendingCall {
             key: r.key(),
             deadline: r.deadline,
             attempt: i32::try_from(r.attempts.len()).unwrap_or(i32::MAX),
@@ -174,7 +175,11 @@ impl EffectTask {
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,
             permit,
-        })));
+        };
+        match rules.hold(Rule::JournalBeforeCall) {
+            true => self.pending.push(Pending::Call(Box::new(call))),
+            false => self.hand_over(call),
+        }
         Ok(())
     }
 

@@ -16,17 +16,17 @@ use crate::story::tell;
 
 /// Operations of one story: small, so that every point gets several.
 const OPERATIONS: usize = 24;
-/// Stories side by side.
-const AT_ONCE: usize = 9;
+/// Stories side by side: most of a story is waiting.
+const AT_ONCE: usize = 12;
 /// Seeds per point: each is another story, with other faults of the target, and deaths at other passes of the point.
 const SEEDS: u64 = 3;
-/// Processes of each member that die in one story, one after the other.
-const DEATHS: usize = 2;
 
 /// Where the processes of a member die, one after the other: at the point, at its pass that the seed says.
 fn deaths(point: &str, seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed);
-    (0..DEATHS).map(|nth| armed(point, nth, rng)).collect()
+    // A call that is journalled and never made still counts: the model may be asked four times, and four deaths would use that up.
+    let deaths = if point == "effects.journalled" { 1 } else { 2 };
+    (0..deaths).map(|nth| armed(point, nth, rng)).collect()
 }
 
 /// The first process of a member sees most of the load, those after it have to catch up with little.
