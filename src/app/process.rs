@@ -99,7 +99,7 @@ impl Process {
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
-            weakened: Weakened::default(),
+            weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {

@@ -11,7 +11,8 @@ use crate::error::{Error, Fault, Result, codes};
 const PREFIX: &str = "READBACK_";
 
 /// Variables under the prefix that are no settings.
-const NOT_SETTINGS: &[&str] = &["READBACK_APP", "READBACK_CONFIG", "READBACK_FAIL", "READBACK_LOG", "READBACK_SEED"];
+const NOT_SETTINGS: &[&str] =
+    &["READBACK_APP", "READBACK_CONFIG", "READBACK_FAIL", "READBACK_LOG", "READBACK_SEED", "READBACK_WEAKEN"];
 
 /// What `dev/stack env` prints besides brokers and registry.
 const STACK: &str = "READBACK_STACK_";
