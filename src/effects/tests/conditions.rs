@@ -7,7 +7,7 @@ use crate::config::{Secret, SecretRef};
 use crate::effects::{Rule, Rules, Verdict};
 use crate::http::Wire;
 use crate::intents::AnswerClass::{Applied, MaybeSent, Rejected};
-use crate::intents::{ApprovalUse, Status};
+use crate::intents::{ApprovalUse, Pair, Status};
 use crate::testing::checkers::{Violation, lost};
 
 /// Plays it on the stage with all rules, then with one switched off: only then may, and must, it go wrong.
@@ -112,7 +112,7 @@ fn c26_a_secret_stands_in_no_record() {
         let mut b = Bench::with_credentials(rules(), vec![credentials]);
         let mut i = intent("op-1");
         if rendered {
-            i.request.headers.push(("authorization".into(), format!("Bearer {SECRET}")));
+            i.request.headers.push(Pair { name: "authorization".into(), value: format!("Bearer {SECRET}") });
         }
         b.outbox(&i);
         b.outbox(&crate::intents::Intent { identity_hash: "another".into(), ..i });
