@@ -57,6 +57,17 @@ pub struct Weakened {
     pub operations: Option<crate::outbox::Rule>,
 }
 
+impl Weakened {
+    /// In a process that a test has started, the rule that `READBACK_WEAKEN` names; a build without the test kit knows none.
+    pub(super) fn of_process() -> Self {
+        #[cfg(feature = "test-util")]
+        if std::env::var("READBACK_WEAKEN").is_ok_and(|rule| rule == "journal-before-call") {
+            return Self { effects: Some(effects::Rule::JournalBeforeCall), operations: None };
+        }
+        Self::default()
+    }
+}
+
 /// An application as units.
 #[derive(Clone, Debug)]
 pub struct Composed {

@@ -100,7 +100,7 @@ impl Process {
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
             metrics: Some(agent::Metrics::new(metrics)?),
-            weakened: Weakened::default(),
+            weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {
