@@ -40,6 +40,8 @@ pub struct Edges {
     pub shared: Arc<effects::Shared>,
     /// Fetches inputs given by locator.
     pub fetcher: Option<Arc<dyn agent::InputFetcher>>,
+    /// Counts what happens to operations, where somebody measures.
+    pub metrics: Option<agent::Metrics>,
     /// Rules that don't hold: none, outside tests.
     pub weakened: Weakened,
 }
@@ -53,6 +55,17 @@ pub struct Weakened {
     /// Of the operation record.
     #[cfg(feature = "test-util")]
     pub operations: Option<crate::outbox::Rule>,
+}
+
+impl Weakened {
+    /// In a process that a test has started, the rule that `READBACK_WEAKEN` names; a build without the test kit knows none.
+    pub(super) fn of_process() -> Self {
+        #[cfg(feature = "test-util")]
+        if std::env::var("READBACK_WEAKEN").is_ok_and(|rule| rule == "journal-before-call") {
+            return Self { effects: Some(effects::Rule::JournalBeforeCall), operations: None };
+        }
+        Self::default()
+    }
 }
 
 /// An application as units.
@@ -189,6 +202,7 @@ fn operations(
         dead_letters: sinks.dead_letters.clone(),
         clock_error: config.effects.clock_error.0,
         fetcher: edges.fetcher.clone(),
+        metrics: edges.metrics.clone(),
         #[cfg(feature = "test-util")]
         weakened: edges.weakened.operations,
     })

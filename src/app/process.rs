@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::Registry as MetricRegistry;
 
-use crate::agent::HttpFetcher;
+use crate::agent::{self, HttpFetcher};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
@@ -99,7 +99,8 @@ impl Process {
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
-            weakened: Weakened::default(),
+            metrics: Some(agent::Metrics::new(metrics)?),
+            weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {

@@ -11,7 +11,7 @@ use crate::error::{Error, Fault, Result, codes};
 /// Prefix of environment variables: `READBACK_STATE__DIR` sets `state.dir`.
 const PREFIX: &str = "READBACK_";
 
-/// Variables under the prefix that are no settings; the last three are for tests.
+/// Variables under the prefix that are no settings; some are for tests.
 const NOT_SETTINGS: &[&str] = &[
     "READBACK_APP",
     "READBACK_CONFIG",
@@ -19,6 +19,7 @@ const NOT_SETTINGS: &[&str] = &[
     "READBACK_LOG",
     "READBACK_SEED",
     "READBACK_SCHEDULES",
+    "READBACK_WEAKEN",
     "READBACK_WRITE_GOLDEN",
     "READBACK_WRITE_SCHEMAS",
 ];

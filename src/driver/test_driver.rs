@@ -163,6 +163,7 @@ impl TopologyTestDriver {
             incarnation: "driver".to_owned(),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: Weakened::default(),
         };
         let admin = cluster.admin().map_err(error_of)?;

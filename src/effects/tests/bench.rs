@@ -218,6 +218,10 @@ impl Network {
         };
         done(Finished { wire, began, ended: self.clock.now().wall, target_date: None });
     }
+    /// What is added to a call at the last moment.
+    pub fn secrets(&self, i: usize) -> Vec<(String, String)> {
+        self.calls.lock().unwrap()[i].outgoing.secret_headers.clone()
+    }
     pub fn answer(&self, i: usize, status: u16, body: &str) {
         self.end(i, Wire::Answered(Answer { status, headers: Vec::new(), body: Bytes::from(body.to_owned()) }));
     }
@@ -283,6 +287,11 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(rules: Rules) -> Self {
+        Self::with_credentials(rules, Vec::new())
+    }
+
+    /// At a target that wants these.
+    pub fn with_credentials(rules: Rules, credentials: Vec<crate::contract::Credentials>) -> Self {
         let clock = Arc::new(ManualClock::at(now()));
         let network = Arc::new(Network { calls: Mutex::default(), clock: Arc::clone(&clock) });
         let guard = Arc::new(Switch::default());
@@ -291,7 +300,7 @@ impl Bench {
             rules,
             judge: Arc::new(Plain),
             to: Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private: true },
-            credentials: Vec::new(),
+            credentials,
             limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },
             concurrency: 2,
             pages: 3,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod conditions;
 mod decide;
 mod permission;
 mod proposals;
