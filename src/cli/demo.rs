@@ -65,9 +65,12 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
     match format {
         Format::Table => {
             print!("{}", report.table());
-            println!(
-                " next\n   readback check topology/orders\n   readback test topology/orders\n   readback describe topology/orders"
-            );
+            // As it was called: after `cargo run` it is not on the path.
+            let program = std::env::args().next().unwrap_or_else(|| "readback".to_owned());
+            println!(" next");
+            for command in ["check", "test", "describe"] {
+                println!("   {program} {command} topology/orders");
+            }
         }
         Format::Json => {
             let text =
