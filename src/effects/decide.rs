@@ -272,7 +272,11 @@ fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Act
     };
     let due = r.retry_at.filter(|t| *t > now);
     match (resend, due) {
-        (Some(warrants), None) if f.permit && f.lane_free => send(r, f, rules, now, warrants),
+        (Some(warrants), None) if f.permit && f.lane_free => match send(r, f, rules, now, warrants) {
+            // No version to send on is no reason not to read either.
+            Action::Wait(until) => read_on(r, f, rules, now, until.into_iter().chain(too_old).min(), true),
+            other => other,
+        },
         // No permit to send is no reason not to read.
         (Some(_), None) => match read_on(r, f, rules, now, too_old, true) {
             Action::Wait(until) => Action::WaitForPermit(until),

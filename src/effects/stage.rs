@@ -237,7 +237,7 @@ impl EffectTask {
         };
         if changed {
             r.version += 1;
-            results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), "", r.traceparent.as_deref())?;
+            results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), r.traceparent.as_deref())?;
         }
         if before != Some(r) {
             ledger::save(cx, op, r)?;

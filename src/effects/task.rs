@@ -102,7 +102,7 @@ impl EffectTask {
         match finish {
             Finish::Call { key, outcome, text, .. } => {
                 let op = ledger::op(&key);
-                if let Some(text) = text.filter(|_| outcome.class == AnswerClass::Applied) {
+                if let Some(text) = text.filter(|_| outcome.said.class == AnswerClass::Applied) {
                     self.propose(&op, text, cx)?;
                 }
                 self.advance(&op, vec![Event::Finished(outcome)], cx)?;
@@ -302,8 +302,8 @@ impl Task for EffectTask {
         self.saying.clear();
         for finish in std::mem::take(&mut self.folding) {
             if let Finish::Call { outcome, .. } = finish {
-                self.calls.remove(&outcome.token);
-                self.config.shared.leave(&outcome.token);
+                self.calls.remove(&outcome.said.token);
+                self.config.shared.leave(&outcome.said.token);
             }
         }
         self.config.shared.measure(|m| {

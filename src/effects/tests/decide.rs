@@ -1,13 +1,13 @@
 //! Every row of the table in `src/docs/decide.md`, on the pure functions.
 
-use super::bench::{command, intent, now, rules, sec};
+use super::bench::{command, intent, now, rules, said, sec};
 use crate::contract::{Completion, Confirm, Retention};
 use crate::effects::{
     Action, AttemptState, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rules, Seen, Stamp, Verdict, WarrantKind, apply,
     decide, fold, journal,
 };
 use crate::error::codes;
-use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Resolution, Status};
+use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Hearsay, Resolution, Status};
 use crate::time::WallTime;
 
 pub(super) fn facts() -> Facts {
@@ -23,8 +23,7 @@ pub(super) fn queued() -> LedgerRecord {
 }
 
 pub(super) fn out(n: i32, class: AnswerClass) -> Event {
-    let token = format!("t-{n}").into();
-    Event::Finished(Outcome { attempt: n, token, class, status: None, digest: None, reference: None, retry_at: None })
+    Event::Finished(Outcome { said: said(n, &format!("t-{n}"), class), retry_at: None })
 }
 
 pub(super) fn send(r: &mut LedgerRecord, rules: &Rules, at: WallTime) {
@@ -181,15 +180,7 @@ fn parked_rows() {
     assert_eq!(decide(&parked, &facts(), &nothing, t(99)), Action::Wait(None));
     let hear = |token: &str| {
         let token = token.into();
-        Event::Hearsay(Outcome {
-            attempt: 1,
-            token,
-            class: AnswerClass::Applied,
-            status: None,
-            digest: None,
-            reference: None,
-            retry_at: None,
-        })
+        Event::Hearsay(Hearsay { token, ..said(1, "", AnswerClass::Applied) })
     };
     let answer = Rules { confirm: Confirm::Answer, ..nothing };
     let mut r = parked.clone();

@@ -238,6 +238,21 @@ fn another_version_forbids_and_proves_nothing() {
     assert_eq!((r.phase, r.end), (Phase::Unknown, None));
 }
 
+/// If this broke, an unknown would stay unread for as long as its resource shows no version, although its effect is there to see.
+#[test]
+fn a_version_that_is_not_shown_keeps_nobody_from_reading() {
+    let keyed = Rules { dedupe: Some(crate::contract::Retention::Forever), ..reads_version() };
+    let mut r = versioned();
+    shown(&mut r, 0, Ok(Some("4")));
+    send(&mut r, &keyed, t(0));
+    fold(&mut r, out(1, AnswerClass::MaybeSent), &keyed, t(2));
+    shown(&mut r, 3, Err("status 503"));
+    assert_eq!(decide(&r, &facts(), &keyed, t(3)), Action::Read);
+    fold(&mut r, read(3, one()).1, &keyed, t(3));
+    rest(&mut r, &keyed, t(3));
+    assert_eq!(r.end, Some(Status::Confirmed));
+}
+
 /// If this broke, the read of a version would be skipped by the stage, or a resource that has changed would be written to.
 #[test]
 fn the_stage_reads_the_version_first() {
