@@ -198,7 +198,7 @@ pub(super) fn expression(node: &Node, known: &[&str], d: &mut Diagnostics) -> Op
     match CelExpr::compile(source, known) {
         Ok(expression) => Some(expression),
         Err(why) => {
-            d.error(codes::BAD_EXPRESSION, &node.at, format!("this expression {why}"));
+            why.report(node, d);
             None
         }
     }

@@ -7,7 +7,7 @@ use crate::app::Composed;
 use crate::error::Result;
 use crate::kafka::memory::MemoryCluster;
 use crate::kafka::{Slot, Wake};
-use crate::runtime::{Metrics, RuntimeOptions, StreamThread, ThreadSeed, ThreadState};
+use crate::runtime::{Metrics, RuntimeOptions, StreamThread, ThreadSeed};
 use crate::state::StateManager;
 use crate::task::UnitPlan;
 use crate::time::{MonoTime, SharedClock};
@@ -65,11 +65,6 @@ impl Member {
         self.threads.iter().map(due).min()
     }
 
-    /// Whether every thread has its assignment and all tasks run.
-    pub fn is_running(&self) -> bool {
-        self.threads.iter().all(|t| t.thread.state() == ThreadState::Running)
-    }
-
     /// One turn of one thread.
     pub fn turn(&mut self, thread: usize) -> Result<()> {
         let now = self.clock.now();
@@ -82,7 +77,7 @@ impl Member {
     /// Ends in order, as on a signal.
     pub fn stop(mut self) -> Result<()> {
         let now = self.clock.now();
-        self.threads.iter_mut().map(|t| t.thread.stop(now)).collect()
+        self.threads.iter_mut().try_for_each(|t| t.thread.stop(now))
     }
 }
 

@@ -111,8 +111,11 @@ fn outputs(application: &Application) -> Vec<TopicName> {
 }
 
 fn lines(path: &Path) -> Result<Vec<(usize, Line)>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display())).because(e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display()))
+            .because(e)
+            .next("write the records and the target's answers there, one JSON a line; src/docs/formats.md has the lines")
+    })?;
     let numbered = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
     numbered
         .map(|(i, l)| {

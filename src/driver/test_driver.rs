@@ -105,6 +105,27 @@ impl Schemas for JsonForAvro {
 }
 
 /// Runs an application on the in-process log. After each call everything that follows from it has happened.
+///
+/// ```
+/// use readback::driver::TopologyTestDriver;
+/// use readback::dsl::{Consumed, Produced, StreamsBuilder};
+/// use readback::record::Headers;
+/// use readback::serdes::Serdes;
+///
+/// let builder = StreamsBuilder::new("shouting");
+/// builder
+///     .stream("said", Consumed::with(Serdes::string(), Serdes::string()))
+///     .filter(|_, said| !said.is_empty())
+///     .map_values(|_, said| said.to_uppercase())
+///     .to("shouted", Produced::with(Serdes::string(), Serdes::string()));
+///
+/// let mut driver = TopologyTestDriver::new(&builder.build()?)?;
+/// driver.pipe("said", Some(b"kim"), Some(b"hello"), Headers::default(), None)?;
+/// driver.pipe("said", Some(b"kim"), Some(b""), Headers::default(), None)?;
+/// let shouted: Vec<_> = driver.read_output("shouted").iter().map(|r| r.json()).collect();
+/// assert_eq!(shouted, ["HELLO"]);
+/// # Ok::<(), readback::error::Error>(())
+/// ```
 pub struct TopologyTestDriver {
     application: ApplicationId,
     clock: Arc<ManualClock>,
@@ -142,6 +163,7 @@ impl TopologyTestDriver {
             incarnation: "driver".to_owned(),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: Weakened::default(),
         };
         let admin = cluster.admin().map_err(error_of)?;

@@ -261,7 +261,7 @@ fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Act
             false => Action::Settle,
         };
     }
-    let too_old = r.unknown_since.map(|t| t.plus(rules.unknown_max_age));
+    let too_old = r.unknown_since.map(|t| t.plus(rules.unknown_max_age)).filter(|_| rules.hold(Rule::UnknownsEnd));
     if too_old.is_some_and(|t| t <= now) {
         return Action::Park(codes::UNKNOWN_TOO_LONG, "unknown for longer than allowed");
     }

@@ -150,11 +150,11 @@ fn outcome(r: &mut LedgerRecord, o: &Hearsay, retry_at: Option<WallTime>, rules:
         r.ack = r.ack.max(AckLevel::Answered);
     }
     if r.phase == Phase::Ended {
-        late(r, to == AttemptState::Applied);
+        late(r, to == AttemptState::Applied, rules);
         return;
     }
     let due = if o.class == AnswerClass::NotApplied { now } else { now.plus(backoff(tries, Duration::from_millis(200))) };
-    r.retry_at = Some(retry_at.unwrap_or(due));
+    r.retry_at = Some(retry_at.filter(|_| rules.hold(Rule::RetryAfter)).unwrap_or(due));
     unsettled(r, now);
 }
 
@@ -177,7 +177,13 @@ pub(super) fn unsettled(r: &mut LedgerRecord, now: WallTime) {
 }
 
 /// Positive evidence on an ended operation never changes it, and is never silent.
-fn late(r: &mut LedgerRecord, positive: bool) {
+fn late(r: &mut LedgerRecord, positive: bool, rules: &Rules) {
+    if positive && !rules.hold(Rule::EndsStay) {
+        r.end = Some(Status::Confirmed);
+    }
+    if !rules.hold(Rule::LateIsFlagged) {
+        return;
+    }
     match r.end {
         Some(Status::Confirmed) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
         Some(Status::Confirmed | Status::ResolvedApplied) | None => {}
@@ -250,7 +256,7 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
             r.raise(Flag::DuplicateSuspected);
         }
         let confirmed = r.end == Some(Status::Confirmed);
-        return late(r, positive && !confirmed);
+        return late(r, positive && !confirmed, rules);
     }
     if !positive && r.phase != Phase::Parked {
         let next = now.plus(backoff(

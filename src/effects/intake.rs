@@ -13,7 +13,7 @@ use super::commands::Reply;
 use super::fold::Event;
 use super::ledger::{self, Op};
 use super::results;
-use super::rules::Rules;
+use super::rules::{Rule, Rules};
 use super::stage::Drive;
 use super::status::{LedgerBody, LedgerRecord, Phase};
 use super::task::EffectTask;
@@ -50,7 +50,8 @@ impl EffectTask {
     /// An intent for an operation that the ledger has already.
     fn known(&mut self, record: &InRecord, intent: &Intent, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let now = cx.now().wall;
-        if r.identity_hash == intent.identity_hash && r.request_sha256 == intent.request.sha256() {
+        let same = r.identity_hash == intent.identity_hash && r.request_sha256 == intent.request.sha256();
+        if same || !self.rules(r).hold(Rule::OneContent) {
             let mut answer = results::of(r, ResultKind::Answer, now);
             answer.answers = Some(format!("intent-{}", record.offset));
             return results::emit(cx, &self.config, &answer, r.traceparent.as_deref());

@@ -289,8 +289,7 @@ pub(super) fn effects(out: &[Output]) -> Vec<&Intent> {
     intents(out).into_iter().filter(|i| i.kind == IntentKind::Effect).collect()
 }
 pub(super) fn forwarded(out: &[Output]) -> Vec<&Command> {
-    let control = |o| if let &Output::Control(ref c, _) = o { c.command.as_ref() } else { None };
-    out.iter().filter_map(control).collect()
+    out.iter().filter_map(|o| if let Output::Control(c, _) = o { c.command.as_ref() } else { None }).collect()
 }
 pub(super) fn dead(out: &[Output]) -> Vec<&DeadLetter> {
     out.iter().filter_map(|o| if let Output::DeadLetter(d) = o { Some(&**d) } else { None }).collect()

@@ -6,9 +6,11 @@ mod node;
 mod parse;
 mod schema;
 mod shape;
+mod units;
 
 pub use diagnostics::{Diagnostic, Diagnostics, Severity, Site, SourceFile, nearest};
 pub use node::{Kind, Name, Node, is_offline, offline};
 pub use parse::{load, parse};
 pub use schema::json_schema;
 pub use shape::{Fields, Key, Shape, Type};
+pub use units::{Rate, parse_count, parse_rate, parse_size};

@@ -233,11 +233,20 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(rules: Rules) -> Self {
-        Self::with_targets(rules, &["orders"])
+        Self::made(rules, &["orders"], Vec::new())
+    }
+
+    /// At a target that wants these.
+    pub fn with_credentials(rules: Rules, credentials: Vec<crate::contract::Credentials>) -> Self {
+        Self::made(rules, &["orders"], credentials)
     }
 
     /// A contract of each name, all alike, each with a target of its own.
     pub fn with_targets(rules: Rules, targets: &[&str]) -> Self {
+        Self::made(rules, targets, Vec::new())
+    }
+
+    fn made(rules: Rules, targets: &[&str], credentials: Vec<crate::contract::Credentials>) -> Self {
         let clock = Arc::new(ManualClock::at(now()));
         let network = Arc::new(Network::new(Arc::clone(&clock)));
         let guard = Arc::new(Switch::default());
@@ -246,7 +255,7 @@ impl Bench {
             rules: rules.clone(),
             judge: Arc::new(Plain),
             to: Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private: true },
-            credentials: Vec::new(),
+            credentials: credentials.clone(),
             limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },
             concurrency: 2,
             pages: 3,

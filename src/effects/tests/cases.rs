@@ -24,8 +24,8 @@ fn c070_a_replayed_error_is_not_asked_for_ever_nor_after_the_keys_life() {
     while rest(&mut r, &keyed(3_600), t(at)) != Action::Wait(None) {
         if matches!(rest(&mut r, &keyed(3_600), t(at)), Action::Journal(_)) {
             send(&mut r, &keyed(3_600), t(at));
-            let n = r.attempts.len() as i32;
-            fold(&mut r, out(n, AnswerClass::Unknown), &keyed(3_600), t(at + 1));
+            let last = r.attempts.len() as i32;
+            fold(&mut r, out(last, AnswerClass::Unknown), &keyed(3_600), t(at + 1));
         }
         at += 2;
     }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod cases;
+mod conditions;
 mod decide;
 mod network;
 mod permission;

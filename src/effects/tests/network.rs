@@ -56,6 +56,10 @@ impl Network {
         };
         done(Finished { wire, began, ended: self.clock.now().wall, target_date: None });
     }
+    /// What is added to a call at the last moment.
+    pub fn secrets(&self, i: usize) -> Vec<(String, String)> {
+        self.calls.lock().unwrap()[i].outgoing.secret_headers.clone()
+    }
     pub fn answer(&self, i: usize, status: u16, body: &str) {
         self.end(i, Wire::Answered(Answer { status, headers: Vec::new(), body: Bytes::from(body.to_owned()) }));
     }

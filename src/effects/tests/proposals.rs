@@ -34,6 +34,7 @@ fn a_proposal_goes_back_as_data() {
 #[test]
 fn what_others_heard_of_a_proposal_does_not_end_it() {
     let mut b = asked();
+    assert!(b.network.leave(0), "the model was asked");
     b.replace(false);
     b.step();
     b.network.answer(0, 200, "{\"sku\":\"A\"}");

@@ -37,6 +37,7 @@ pub struct World {
     calls: BTreeMap<i32, Call>,
     arrived: BTreeSet<i32>,
     heard: bool,
+    not_before: Option<WallTime>,
     cancelled_at_all: bool,
     /// When each effect was applied.
     pub books: Vec<WallTime>,
@@ -59,6 +60,7 @@ impl World {
             calls: BTreeMap::new(),
             arrived: BTreeSet::new(),
             heard: false,
+            not_before: None,
             cancelled_at_all: false,
             books: Vec::new(),
             key_since: None,
@@ -224,6 +226,9 @@ impl World {
             self.bad.insert("it left without a committed record");
             return;
         };
+        if self.not_before.is_some_and(|t| self.now < t) {
+            self.bad.insert("it left earlier than the target allowed");
+        }
         let earlier: BTreeSet<i32> = a.warrants.iter().map(|w| w.covers).collect();
         if earlier.len() as i32 != n - 1 {
             self.bad.insert("it left without a warrant for each earlier attempt");
@@ -271,6 +276,13 @@ impl World {
         self.fold_answer(n, class);
         self.commit();
     }
+    /// Attempt `n` is answered: not now, come again in so many seconds.
+    pub fn come_again(&mut self, n: i32, seconds: u64) {
+        self.calls.insert(n, Call::Over);
+        self.not_before = Some(self.now.plus(Duration::from_secs(seconds)));
+        let said = said(n, &format!("t-{n}"), AnswerClass::RetryLater);
+        self.event(Event::Finished(Outcome { said, retry_at: self.not_before }));
+    }
     pub fn fold_answer(&mut self, n: i32, class: AnswerClass) {
         match self.calls.get(&n) {
             Some(Call::Left) => {}
@@ -306,6 +318,10 @@ impl World {
             self.bad.insert("a cancel was lost");
         }
         let Some(r) = &self.ledger else { return };
+        let unknown = r.phase == Phase::Unknown && !r.open();
+        if unknown && r.unknown_since.is_some_and(|t| t.plus(self.rules.unknown_max_age) < self.now) {
+            self.bad.insert("it stays unknown, and nobody is told");
+        }
         let done = !self.books.is_empty();
         let flagged = !r.flags.is_empty();
         match r.end {
