@@ -71,7 +71,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         health.waiting("process", e.to_string());
         tracing::warn!(error = %e, "waiting");
     };
-    let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
+    let Some(process) = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
     let last = std::cell::Cell::new(None);
     let ended = process.run(&stop, &|state, waits_for| {
         if last.replace(Some(state)) != Some(state) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::units::{ByteSize, Span};
+use super::units::{ByteSize, Names, Span};
 use super::{Secret, SecretRef};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
@@ -142,7 +142,7 @@ pub struct AdminSection {
 }
 
 /// Topics at start.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopicsSection {
     /// Whether missing topics of the user are created; internal ones always are.
@@ -151,6 +151,8 @@ pub struct TopicsSection {
     pub replication: i32,
     /// Partitions of created user topics.
     pub partitions: u32,
+    /// Topics of ours whose loss is accepted: without this a start is refused where one was deleted or cut short.
+    pub accept_loss: Names,
 }
 
 impl Default for ProcessConfig {
@@ -216,7 +218,7 @@ impl Default for AdminSection {
 
 impl Default for TopicsSection {
     fn default() -> Self {
-        Self { create: false, replication: -1, partitions: 4 }
+        Self { create: false, replication: -1, partitions: 4, accept_loss: Names::default() }
     }
 }
 

@@ -65,6 +65,26 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// Names, as a list or as one text with commas (an environment variable).
+#[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
+#[schemars(with = "Vec<String>")]
+pub struct Names(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            List(Vec<String>),
+        }
+        Ok(match Either::deserialize(d)? {
+            Either::Text(text) => Names(text.split(',').map(|n| n.trim().to_owned()).filter(|n| !n.is_empty()).collect()),
+            Either::List(list) => Names(list),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

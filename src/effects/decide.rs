@@ -8,7 +8,7 @@ use crate::intents::{AckLevel, AnswerClass, Flag, Status};
 use crate::time::WallTime;
 
 use super::rules::{Rule, Rules};
-use super::status::{Attempt, AttemptState, LedgerRecord, Phase, Seen, Warrant, WarrantKind};
+use super::status::{Attempt, AttemptState, LedgerRecord, Phase, RECORD_BYTES, Seen, Warrant, WarrantKind};
 
 /// Why policy, approval or target version say no.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +95,9 @@ pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Acti
     if r.open() {
         return Action::Wait(None);
     }
+    if r.phase != Phase::Parked && r.weight() > RECORD_BYTES {
+        return Action::Park(codes::LEDGER_TOO_LARGE, "its record has grown beyond its limit");
+    }
     match (r.phase, r.clean()) {
         (Phase::Parked, clean) => parked(r, f, rules, now, clean),
         (_, true) => when_clean(r, f, rules, now),
@@ -167,7 +170,7 @@ fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool
     if r.cancelled && clean {
         return end(Status::Cancelled, None, None);
     }
-    if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now)) {
+    if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now) && r.weight() <= RECORD_BYTES) {
         let warrants = r.attempts.iter().map(|a| proof(a).unwrap_or(WarrantKind::Operator));
         let named = |(a, kind): (&Attempt, WarrantKind)| Warrant {
             covers: a.n,

@@ -8,7 +8,9 @@ use crate::intents::{AckLevel, AnswerClass, Command, CommandKind, Flag, Resoluti
 use crate::time::WallTime;
 
 use super::rules::{Rule, Rules};
-use super::status::{Answered, AttemptState, COMMANDS_KEPT, LedgerRecord, Phase, READS_KEPT, Read, Seen};
+use super::status::{
+    Answered, AttemptState, COMMAND_BYTES, COMMANDS_KEPT, LedgerRecord, Phase, READS_KEPT, RECORD_BYTES, Read, Seen,
+};
 
 /// How a call came out, whoever saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -289,8 +291,12 @@ fn command_in(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: &Rules, 
         let code = a.code.and_then(|c| u16::try_from(c).ok()).map(Code);
         return Some(Reply { code, detail: a.detail.clone() });
     }
+    if c.weight() > COMMAND_BYTES {
+        return Some(Reply::refused(codes::COMMAND_REFUSED, format!("a command takes {COMMAND_BYTES} bytes at most")));
+    }
     if r.phase == Phase::Held {
-        if rules.hold(Rule::HoldEarlyCommands) && r.held.len() < COMMANDS_KEPT {
+        let room = r.held.len() < COMMANDS_KEPT && r.weight() + c.weight() <= RECORD_BYTES;
+        if rules.hold(Rule::HoldEarlyCommands) && room {
             r.held.push(c.clone());
             return None;
         }

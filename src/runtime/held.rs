@@ -69,8 +69,7 @@ impl<C: Cluster> StreamThread<C> {
         for task in self.tasks.all_mut() {
             let Some(held) = task.held.as_mut().filter(|h| !h.still && h.until > now.mono) else { continue };
             held.still = true;
-            let shared: Vec<Tp> =
-                task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| p.tp.clone()).collect();
+            let shared: Vec<Tp> = task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| p.tp.clone()).collect();
             if !shared.is_empty() {
                 paused = paused.and(self.source.pause(&shared));
             }
@@ -90,8 +89,7 @@ impl<C: Cluster> StreamThread<C> {
         }
         self.commit_at_once(now)?;
         for task in self.tasks.all_mut().filter(|t| due(t)) {
-            let back: Vec<_> =
-                task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| (p.tp.clone(), p.next)).collect();
+            let back: Vec<_> = task.parts.iter().filter(|p| p.reading == Reading::Shared).map(|p| (p.tp.clone(), p.next)).collect();
             if !back.is_empty() {
                 self.source.resume(&back)?;
             }
@@ -102,8 +100,11 @@ impl<C: Cluster> StreamThread<C> {
         Ok(())
     }
 
-    /// Why tasks of this thread stand still, in one line.
-    pub(super) fn holding(&self) -> Option<String> {
+    /// What this thread, or a task of it, waits for, in one line.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        if self.recovery.is_some() || !self.joins.is_empty() {
+            return self.stuck.clone();
+        }
         let told = self.tasks.all().filter_map(|t| {
             let held = t.held.as_ref()?;
             let cause = held.error.source.as_ref().map(|c| format!(": {c}")).unwrap_or_default();
