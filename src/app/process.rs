@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::Registry as MetricRegistry;
 
-use crate::agent::HttpFetcher;
+use crate::agent::{self, HttpFetcher};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
@@ -21,7 +21,7 @@ use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
 use super::check;
-use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
+use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::purge::{Purge, purged};
 
 /// Longest time for an input that is given by locator.
@@ -59,8 +59,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         return Ok(None);
     }
     let auth = match (&section.token, &section.username, &section.password) {
-        (Some(token), _, _) => RegistryAuth::Bearer(token.secret()),
-        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.secret() },
+        (Some(token), _, _) => RegistryAuth::Bearer(token.clone()),
+        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
     Registry::new(&section.url, auth).map(Some)
@@ -101,7 +101,8 @@ impl Process {
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared,
-            weakened: Weakened::default(),
+            metrics: Some(agent::Metrics::new(metrics)?),
+            weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, config, waiting, || {
@@ -109,6 +110,7 @@ impl Process {
             refuse_timeouts(config, admin.as_ref())?;
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
+            require_external(application, config, &counts)?;
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let Some(composed) = composed else { return Ok(None) };
@@ -193,9 +195,8 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
     if !config.topics.create {
         return Ok(());
     }
-    let all = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
-    let all = all.chain(application.results.iter().chain(&application.dead_letters).cloned());
-    let new: Vec<crate::kafka::NewTopic> = all
+    let new: Vec<crate::kafka::NewTopic> = external_topics(application)
+        .into_iter()
         .map(|name| crate::kafka::NewTopic {
             name,
             partitions: config.topics.partitions,
@@ -219,7 +220,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         session_timeout: config.group.session_timeout.0,
         create_topics: config.topics.create,
         finish_within: config.stop_within.0 / 2,
-        accept_loss: config.topics.accept_loss.0.iter().map(|t| TopicName::new(t)).collect(),
+        accept_loss: config.topics.accept_loss.iter().map(|t| TopicName::new(t)).collect(),
         replication: config.topics.replication,
         ..RuntimeOptions::default()
     }

@@ -87,7 +87,7 @@ pub struct Command {
     pub step: Option<StepName>,
     /// The version that was seen; compare-and-set for resolve, force, approve.
     pub seen: Option<i64>,
-    /// Who.
+    /// Who; empty = a member's own, which nobody waits for.
     pub by: String,
     /// The second person, where one is needed.
     pub second: Option<String>,
@@ -113,6 +113,10 @@ impl Command {
         let approval = self.approval.as_ref().map_or(0, |a| a.reason.as_ref().map_or(0, String::len) + 256);
         texts.iter().map(|t| t.len()).chain(more).sum::<usize>() + approval + 64
     }
+    /// Whether a member gave it by itself: its answer would tell nobody anything.
+    pub fn is_members_own(&self) -> bool {
+        self.by.is_empty()
+    }
 }
 
 /// How a completion reads, whoever saw it.
@@ -127,6 +131,8 @@ pub enum AnswerClass {
     InProgress,
     /// Same key, other content.
     KeyConflict,
+    /// The resource no longer stands at the version that the requester saw.
+    PreconditionFailed,
     /// The target refuses this content for good.
     Rejected,
     /// Not now.

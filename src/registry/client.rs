@@ -196,11 +196,12 @@ async fn whole(schema: RegisteredSchema, settings: &SrSettings) -> std::result::
         if named.len() >= REFERENCES {
             return Err(SRCError::new("too many references", None, false));
         }
-        if !named.contains_key(&reference.name) {
-            let found = get_referenced_schema(settings, &reference).await?;
-            named.insert(reference.name, found.schema);
-            open.extend(found.references);
+        if named.contains_key(&reference.name) {
+            continue;
         }
+        let found = get_referenced_schema(settings, &reference).await?;
+        named.insert(reference.name, found.schema);
+        open.extend(found.references);
     }
     Ok(if named.is_empty() { schema.schema } else { references::inline(&schema.schema, &named) })
 }

@@ -259,7 +259,7 @@ impl<C: Cluster> StreamThread<C> {
 fn no_position(tp: &Tp, earliest: NextOffset) -> Error {
     let doing = format!("starting {tp}: the group has no position and its log begins at {earliest}, not at 0");
     Error::new(codes::OFFSET_MISSING, Fault::Configuration, doing).next(format!(
-        "intents would be skipped or repeated: read `Lost topics` in the operating page, then set the group's position, or say topics.accept_loss: [{}]",
+        "intents would be skipped or repeated: read `Lost topics` in the operating page, then set the group's position, or say topics.accept_loss: {}",
         tp.topic
     ))
 }

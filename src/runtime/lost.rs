@@ -110,6 +110,6 @@ impl<'a> Expected<'a> {
 /// A topic that is not what it was.
 pub(super) fn lost(topic: &TopicName, doing: String, why: String) -> Error {
     Error::new(codes::TOPIC_LOST, Fault::Configuration, doing).because(why).next(format!(
-        "stop all members and read `Lost topics` in the operating page before anything else; only then, to go on without what is lost: topics.accept_loss: [{topic}]"
+        "stop all members and read `Lost topics` in the operating page before anything else; only then, to go on without what is lost: topics.accept_loss: {topic}"
     ))
 }

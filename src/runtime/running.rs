@@ -63,7 +63,10 @@ impl Part {
                 Some(Input::Fault(f)) if f.class != Class::Retry => return Err(f),
                 Some(_) => continue,
                 None => {
-                    self.drained |= matches!((source.position(&self.tp), source.known_end(&self.tp)), (Some(p), Some(e)) if p >= e);
+                    if !self.drained {
+                        let (at, end) = (source.position(&self.tp), source.known_end(&self.tp));
+                        self.drained = at.zip(end).is_some_and(|(at, end)| at >= end);
+                    }
                     self.waiting = (!self.drained).then_some(self.waiting.unwrap_or(now));
                     break;
                 }

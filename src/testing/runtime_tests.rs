@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Fault, codes};
 use crate::ids::{Partition, SlotName, TopicName, Tp};
-use crate::kafka::memory::{Call, HeldMarkers, LostAnswer, MemoryCluster};
+use crate::kafka::memory::{Call, HeldMarkers, Lie, LostAnswer, MemoryCluster};
 use crate::kafka::{Class, Cluster, Isolation, Reading};
 use crate::runtime::failpoint;
 use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, State, StreamThread, UnitRun};
@@ -90,6 +90,28 @@ fn a_fault_at_any_point_takes_back_and_goes_on() {
             c.expect(45);
         }
     }
+}
+
+/// C15: offsets that do not move with the output make a restart repeat it: the exact output that every scenario asks for sees it.
+#[test]
+fn c15_offsets_that_do_not_move_with_the_output_are_seen() {
+    let after_restart = |lies: bool| {
+        let c = copying("offsets", false);
+        if lies {
+            c.b.cluster.lie(Lie::OffsetsDropped);
+        }
+        let mut thread = c.b.thread(&c.plan, 0);
+        c.run(&mut thread, 20);
+        c.b.stop(thread);
+        c.b.feed(&c.from, 0, &numbers(21, 5, &["k"]));
+        let mut thread = c.b.thread(&c.plan, 0);
+        c.run(&mut thread, 25);
+        c.b.stop(thread);
+        c.b.values(&c.to, Isolation::Committed).remove(&Partition(0)).unwrap_or_default()
+    };
+    let exact: Vec<String> = (1..=25).map(|n| n.to_string()).collect();
+    assert_eq!(after_restart(false), exact);
+    assert_ne!(after_restart(true), exact, "nothing would tell");
 }
 
 /// If this broke, a fault while partitions move would lose or repeat records, or leave the group waiting for ever.
@@ -196,7 +218,7 @@ fn the_claim_names_the_dead_slot_and_it_is_fenced() {
     c.b.cluster.fail_next(Call::Abort, Some(&dead_slot), Class::Rebuild);
     let mut dead = c.b.thread(&c.plan, 0);
     c.b.run(&mut [&mut dead], |_| false).expect_err("dies");
-    assert_eq!(c.b.cluster.unfinished(), [dead_slot.clone()]);
+    assert_eq!(c.b.cluster.unfinished(), std::slice::from_ref(&dead_slot));
     drop(dead);
     c.b.cluster.expire_session(&c.plan.group, &dead_slot);
     let died = c.b.clock.now().mono;

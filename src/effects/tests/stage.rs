@@ -203,7 +203,8 @@ fn c055_what_ends_during_the_hand_over_reaches_the_next_owner() {
     assert_eq!((b.ledger("op-1").unwrap().end, b.network.posts()), (Some(Status::Confirmed), 1));
 }
 
-/// If this broke, what a former owner saw would be lost, or believed without its token (C14, rule 13).
+/// C109: what a former owner saw must not be lost, and without its token it must not count: it can neither send nor mark (C14,
+/// rule 13).
 #[test]
 fn hearsay_counts_by_its_token_only() {
     let mut b = sent();

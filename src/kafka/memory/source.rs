@@ -1,5 +1,7 @@
 //! A consumer in a slot, in a group, reading committed records.
 
+#![allow(clippy::result_large_err)] // An input that ends the poll is the error; it is made once and moved once.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{GroupId, SlotName, TopicName, Tp};
@@ -10,7 +12,7 @@ use crate::offset::NextOffset;
 
 use super::MemoryCluster;
 use super::broker::Broker;
-use super::faults::Call;
+use super::faults::{Call, Lie};
 use super::group::{MemberId, Standing};
 use super::log::Read;
 
@@ -150,7 +152,9 @@ impl MemorySource {
         if cursor.stuck || cursor.paused {
             return None;
         }
-        let read = broker.log(tp).map_or(Read::OutOfRange, |log| log.read(tp, cursor.at, Isolation::Committed));
+        let dirty = broker.faults.lie == Some(Lie::DirtyReads);
+        let isolation = if dirty { Isolation::Uncommitted } else { Isolation::Committed };
+        let read = broker.log(tp).map_or(Read::OutOfRange, |log| log.read(tp, cursor.at, isolation));
         match read {
             Read::Record(record) => {
                 cursor.at = record.offset.next();
