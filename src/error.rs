@@ -199,6 +199,8 @@ pub mod codes {
         CLIENT_FAILED = 310;
         /// Stopping took longer than its bound.
         STOP_TIMEOUT = 311;
+        /// A topic that state or positions rest on was deleted, emptied or cut short.
+        TOPIC_LOST = 312;
         /// The local stack can't start.
         STACK_UNAVAILABLE = 320;
         /// A weak but possible setting.

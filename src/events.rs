@@ -50,6 +50,7 @@ metrics! {
     REBALANCES = Counter "readback_rebalances_total" ["unit", "slot", "event"] "Assignments, revocations and losses of partitions.";
     HELD = Gauge "readback_tasks_held" ["unit", "slot"] "Tasks that stand still because what their next record needs is away.";
     HOLDS = Counter "readback_holds_total" ["unit", "slot", "code"] "Tries of a record that ended in waiting, by error code.";
+    INPUT_LOST = Counter "readback_input_lost_offsets_total" ["unit", "topic"] "Offsets that a topic's retention deleted before they were read.";
     BEHIND = Gauge "readback_input_behind_offsets" ["unit", "topic", "partition"] "Offsets between reading and the end of the last fetch.";
 }
 

@@ -12,6 +12,7 @@ use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
 use crate::http::HyperPort;
+use crate::ids::TopicName;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
@@ -19,6 +20,7 @@ use crate::runtime::{KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, S
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
+use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::purge::{Purge, purged};
 
@@ -78,8 +80,8 @@ impl Schemas for Registered<'_> {
 }
 
 impl Process {
-    /// Starts `application` on a real cluster. An unreachable broker or registry is waited for, with the reason told by `waiting`,
-    /// until `stop` is set.
+    /// Starts `application` on a real cluster. An unreachable broker or registry is waited for, with the reason told by `waiting`;
+    /// `None` where `stop` was set meanwhile.
     pub fn start(
         application: &Application,
         config: &ProcessConfig,
@@ -87,7 +89,7 @@ impl Process {
         runtime: &tokio::runtime::Handle,
         stop: &AtomicBool,
         waiting: &dyn Fn(&Error),
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         let cluster = RdCluster::new(kafka_config(config))?;
         let registry = registry(config)?;
         let clock: crate::time::SharedClock = Arc::new(SystemClock);
@@ -98,28 +100,31 @@ impl Process {
             http,
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
-            shared: shared.clone(),
+            shared,
             metrics: Some(agent::Metrics::new(metrics)?),
             weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
-        let composed = patiently(stop, waiting, || {
+        let composed = patiently(stop, config, waiting, || {
             let admin = cluster.admin().map_err(crate::runtime::error_of)?;
+            refuse_timeouts(config, admin.as_ref())?;
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
             require_external(application, config, &counts)?;
             compose(application, config, &counts, &schemas, &edges)
         })?;
+        let Some(composed) = composed else { return Ok(None) };
         let recorded = Metrics::new(metrics)?;
         let mut options = options(config);
         let (state, slots) = place(application, config, options.slots)?;
         options.slots = slots;
-        let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
+        let behind = std::iter::once(&composed.stream).chain(&composed.effects).map(purged).collect();
+        let purge = Some(Purge::start(cluster.clone(), behind));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
-        let streams =
-            patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
-        Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
+        let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
+        let streams = patiently(stop, config, waiting, start)?;
+        Ok(streams.map(|streams| Self { streams, state, purge, stop_within: config.stop_within.0 }))
     }
 
     /// For a probe that asks whether a thread is stuck.
@@ -157,16 +162,36 @@ impl Process {
     }
 }
 
-/// Tries again while something can't be reached, once a second.
-fn patiently<T>(stop: &AtomicBool, waiting: &dyn Fn(&Error), mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+/// Tries again while something can't be reached, once a second; `None` once `stop` is set.
+fn patiently<T>(
+    stop: &AtomicBool,
+    config: &ProcessConfig,
+    waiting: &dyn Fn(&Error),
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<Option<T>> {
     loop {
         match attempt() {
-            Err(e) if e.fault == Fault::Unreachable && !stop.load(Ordering::Acquire) => {
-                waiting(&e);
-                std::thread::sleep(Duration::from_secs(1));
+            Err(e) if e.fault == Fault::Unreachable && stop.load(Ordering::Acquire) => return Ok(None),
+            Err(e) if e.code == codes::BROKER_UNREACHABLE => {
+                waiting(&e.next(format!("check that {} answers; it is tried again until it does", config.brokers)));
             }
-            other => return other,
+            Err(e) if e.fault == Fault::Unreachable => waiting(&e),
+            other => return other.map(Some),
         }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// C052: times that the broker does not take are refused with both numbers. A process that may not ask for them finds out by the
+/// client's own error.
+fn refuse_timeouts(config: &ProcessConfig, admin: &dyn crate::kafka::Admin) -> Result<()> {
+    let found = match admin.broker_config() {
+        Err(fault) if fault.class == crate::kafka::Class::Config => return Ok(()),
+        found => found.map_err(crate::runtime::error_of)?,
+    };
+    match check::timeouts(config, &found).into_iter().next() {
+        Some(finding) => Err(Error::new(codes::RESERVED_SETTING, Fault::Configuration, finding.text).next(finding.hint)),
+        None => Ok(()),
     }
 }
 
@@ -199,6 +224,8 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         transaction_timeout: config.group.transaction_timeout.0,
         session_timeout: config.group.session_timeout.0,
         create_topics: config.topics.create,
+        finish_within: config.stop_within.0 / 2,
+        accept_loss: config.topics.accept_loss.iter().map(|t| TopicName::new(t)).collect(),
         replication: config.topics.replication,
         ..RuntimeOptions::default()
     }

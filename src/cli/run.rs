@@ -71,7 +71,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         health.waiting("process", e.to_string());
         tracing::warn!(error = %e, "waiting");
     };
-    let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
+    let Some(process) = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
     let pulse = process.pulse();
     health.watch(move |limit| pulse.silent(limit));
     let last = std::cell::Cell::new(None);

@@ -22,6 +22,7 @@ pub struct Metrics {
     pub(super) rebalances: IntCounterVec,
     pub(super) held: IntGaugeVec,
     pub(super) holds: IntCounterVec,
+    pub(super) lost: IntCounterVec,
     pub(super) behind: IntGaugeVec,
 }
 
@@ -66,6 +67,7 @@ impl Metrics {
             rebalances: counter(events::REBALANCES)?,
             held: gauge(events::HELD)?,
             holds: counter(events::HOLDS)?,
+            lost: counter(events::INPUT_LOST)?,
             behind: gauge(events::BEHIND)?,
         })
     }
@@ -118,6 +120,9 @@ impl SlotMetrics {
     }
     pub(super) fn rebalanced(&self, event: &str) {
         self.all.rebalances.with_label_values(&[&*self.unit, &*self.slot, event]).inc();
+    }
+    pub(super) fn lost(&self, tp: &Tp, offsets: i64) {
+        self.all.lost.with_label_values(&[&*self.unit, tp.topic.as_str()]).inc_by(offsets.unsigned_abs());
     }
     pub(super) fn behind(&self, tp: &Tp, offsets: i64) {
         self.all.behind.with_label_values(&[&*self.unit, tp.topic.as_str(), &*tp.partition.to_string()]).set(offsets);

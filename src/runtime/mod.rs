@@ -7,8 +7,10 @@
 
 pub mod failpoint;
 mod faults;
+mod gone;
 mod held;
 mod join;
+mod lost;
 mod metrics;
 mod options;
 mod pace;

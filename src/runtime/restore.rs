@@ -16,6 +16,7 @@ use crate::task::TaskError;
 
 use super::Step;
 use super::failpoint;
+use super::lost::Expected;
 
 /// Records of one slice, and how long one poll waits.
 const SLICE: usize = 2_000;
@@ -40,8 +41,8 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    /// Reads where the changelogs end now, and drops local data that is not a prefix of them.
-    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>) -> Step<Self> {
+    /// Reads where the changelogs end now, refuses those that were lost, and drops local data that is no prefix of the others.
+    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>, expected: &Expected<'_>) -> Step<Self> {
         let mut goals = Vec::new();
         let mut reader = None;
         for (task, stores) in stores.iter_mut() {
@@ -51,6 +52,7 @@ impl Restore {
                     none => none.insert(cluster.reader(Isolation::Committed)?),
                 };
                 let (earliest, target) = reader.ends(&tp, Isolation::Uncommitted)?;
+                expected.check(*task, &tp, (earliest, target), local)?;
                 let at = match local {
                     Some(at) if earliest <= at && at <= target => at,
                     Some(at) => {

@@ -1,6 +1,5 @@
 //! A process with its stream threads.
 
-use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,7 @@ use super::metrics::Metrics;
 use super::options::{OnFailure, RuntimeOptions, UnitRun};
 use super::slots::{self, Taken};
 use super::thread::{StreamThread, ThreadSeed, ThreadState};
-use super::{ensure_topics, error_of};
+use super::{ensure_topics, error_of, lost};
 
 /// Before a failed thread starts again.
 const START_AGAIN: Duration = Duration::from_secs(1);
@@ -100,6 +99,7 @@ impl KafkaStreams {
     ) -> Result<Self> {
         let admin = cluster.admin().map_err(error_of)?;
         let plans: Vec<&UnitPlan> = units.iter().map(|u| &u.plan).collect();
+        plans.iter().try_for_each(|p| lost::refuse_missing(cluster, p, &options.accept_loss))?;
         ensure_topics(&*admin, &plans, options)?;
         let mut seats = Vec::new();
         for UnitRun { plan, threads } in units {
@@ -250,8 +250,7 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
     let mut ours = taken.lock.is_some();
     loop {
         shared.seen(place, ThreadState::Starting, None);
-        let joined = Cell::new(false);
-        let run = || once(shared, place, &seed, ours, &joined);
+        let run = || once(shared, place, &seed, ours);
         let ended = std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
             Err(Error::new(codes::BUG, Fault::Bug, format!("running {}", seed.slot.name()))
@@ -262,29 +261,25 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
             Ok(()) => return shared.seen(place, ThreadState::Stopped, None),
             Err(error) => {
                 tracing::error!(slot = %seed.slot.name(), %error, "a stream thread failed");
-                // After a broker was away for longer than a session the group still lists what is left of ourselves, and fences
-                // us by it. That goes within a session; somebody who lives in the slot stays, and then we leave.
-                let haunted = error.fault == Fault::SlotTaken && joined.get();
                 let again = seed.options.on_failure == OnFailure::Replace && StreamThread::<C>::may_try_again(&error);
-                if !(again || haunted) || shared.stop.load(Ordering::Acquire) {
+                if !again || shared.stop.load(Ordering::Acquire) {
                     return shared.failed(place, error);
                 }
-                // Otherwise, whoever is listed under this name now is what is left of the thread itself.
-                ours = !haunted;
+                // Whoever is listed under this name now is what is left of the thread itself.
+                ours = true;
                 std::thread::park_timeout(START_AGAIN);
             }
         }
     }
 }
 
-fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool, joined: &Cell<bool>) -> Result<()> {
+fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool) -> Result<()> {
     let session = seed.options.session_timeout;
     slots::wait_until_free(&seed.cluster, &seed.slot, ours, session, &seed.clock, &shared.stop)?;
     if shared.stop.load(Ordering::Acquire) {
         return Ok(());
     }
     let mut thread = StreamThread::new(seed.clone())?;
-    joined.set(true);
     let ended = thread.main_loop(&shared.stop, &|state, waits_for| shared.seen(place, state, waits_for));
     if ended.is_err() {
         let _ = thread.stop(seed.clock.now());

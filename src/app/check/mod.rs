@@ -17,7 +17,7 @@ use crate::intents::topics as names;
 use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
 
-pub use cluster::against;
+pub use cluster::{against, timeouts};
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

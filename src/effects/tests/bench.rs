@@ -368,6 +368,11 @@ impl Bench {
         self.clock.advance(d);
         self.step();
     }
+    /// Its partition is about to go: what comes before the last commit.
+    pub fn leave(&mut self) {
+        self.task.leaving();
+        self.turn();
+    }
     /// The old task is gone, in order or not; a new one stands over the same committed stores. `process` = another process.
     pub fn replace(&mut self, process: bool) {
         self.task.close(Close::Lost);
