@@ -48,7 +48,7 @@ struct Rig {
     next: i64,
 }
 
-fn config() -> OperationsConfig {
+fn config(weakened: Option<Rule>) -> OperationsConfig {
     let sink = |topic: &str| PublicSink { topic: TopicName::new(topic), partitions: 2, schema_id: None };
     OperationsConfig {
         application: ApplicationId::new("orders"),
@@ -60,7 +60,7 @@ fn config() -> OperationsConfig {
         dead_letters: Some(sink("agent.dead")),
         clock_error: Duration::from_millis(500),
         fetcher: Some(Arc::new(AtOnce)),
-        weakened: None,
+        weakened,
     }
 }
 
@@ -75,7 +75,11 @@ impl InputFetcher for AtOnce {
 
 impl Rig {
     fn new() -> Self {
-        let plan = subtopology(config(), 1).expect("a good configuration");
+        Self::without(None)
+    }
+    /// With one rule switched off.
+    fn without(weakened: Option<Rule>) -> Self {
+        let plan = subtopology(config(weakened), 1).expect("a good configuration");
         let home = partition_of(b"op-1", 4).0;
         let clock = Arc::new(ManualClock::at(Now::default()));
         clock.advance(Duration::from_secs(1));
@@ -165,14 +169,17 @@ fn one_operation_through_all_topics() {
 /// make two effects.
 #[test]
 fn life_02_a_record_of_another_partition_is_passed_on() {
-    let mut rig = Rig::new();
-    let foreign = OperationId::new("op-2");
-    let place = partition_of(b"op-2", 4).0;
-    assert_ne!(place, rig.home, "the test needs another partition");
-    let sent = rig.put(INTAKE, &intake(WorkRequest { operation_id: foreign, ..request(INPUT) }));
-    assert_eq!(sent.len(), 1);
-    assert_eq!((sent[0].topic.as_str(), sent[0].partition), (INTAKE, place));
-    assert_eq!(sent[0].headers.text(headers::SCHEMA), Some("intake/1"));
+    needed(Rule::OnePlace, |off| {
+        let mut rig = Rig::without(off);
+        let place = partition_of(b"op-2", 4).0;
+        assert_ne!(place, rig.home, "the test needs another partition");
+        let foreign = OperationId::new("op-2");
+        let sent = rig.put(INTAKE, &intake(WorkRequest { operation_id: foreign, ..request(INPUT) }));
+        let passed_on = |s: &Sent| {
+            (s.topic.as_str(), s.partition, s.headers.text(headers::SCHEMA)) == (INTAKE, place, Some("intake/1"))
+        };
+        sent.len() != 1 || !passed_on(&sent[0])
+    });
 }
 
 /// Rule 12 (shortest trace 6): a command for an unknown operation is held; its expiry is an answer, never silence.
