@@ -108,6 +108,7 @@ impl MemberThreads {
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: Weakened::default(),
         };
         let config = ProcessConfig::default();

@@ -11,6 +11,7 @@ use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
 
+use super::attempt::AttemptState;
 use super::config::EffectsConfig;
 use super::dispatch::{Desk, Finish, Inbox, Pending, PendingCall};
 use super::fold::Event;
@@ -18,7 +19,7 @@ use super::lanes::Index;
 use super::ledger::{self, Op};
 use super::results;
 use super::rules::Rule;
-use super::status::{AttemptState, LedgerRecord, Phase};
+use super::status::{LedgerRecord, Phase};
 
 /// When something waits on a commit.
 const SOON: Duration = Duration::from_millis(5);
@@ -101,7 +102,7 @@ impl EffectTask {
         match finish {
             Finish::Call { key, outcome, text, .. } => {
                 let op = ledger::op(&key);
-                if let Some(text) = text.filter(|_| outcome.class == AnswerClass::Applied) {
+                if let Some(text) = text.filter(|_| outcome.said.class == AnswerClass::Applied) {
                     self.propose(&op, text, cx)?;
                 }
                 self.advance(&op, vec![Event::Finished(outcome)], cx)?;
@@ -109,6 +110,10 @@ impl EffectTask {
             Finish::Read { op, at, verdict, digest } => {
                 self.reading.remove(&op);
                 self.advance(&op, vec![Event::Read { at, verdict, digest }], cx)?;
+            }
+            Finish::Version { op, at, shown } => {
+                self.reading.remove(&op);
+                self.advance(&op, vec![Event::Version { at, shown }], cx)?;
             }
         }
         crate::runtime::failpoint!("effects.after-fold");
@@ -218,7 +223,7 @@ impl EffectTask {
             self.orphans.push(op.clone());
         }
         self.index.put(&op, ledger::lane(r), r.sequence, passable, Some(now));
-        self.index.stands(&op, r.shown());
+        self.index.stands(&op, r.shown(), r.unknown_since);
     }
 }
 
@@ -297,14 +302,15 @@ impl Task for EffectTask {
         self.saying.clear();
         for finish in std::mem::take(&mut self.folding) {
             if let Finish::Call { outcome, .. } = finish {
-                self.calls.remove(&outcome.token);
-                self.config.shared.leave(&outcome.token);
+                self.calls.remove(&outcome.said.token);
+                self.config.shared.leave(&outcome.said.token);
             }
         }
         self.config.shared.measure(|m| {
             for (status, count) in self.index.standing() {
                 m.standing(self.partition, status, count);
             }
+            m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
         if let Some(to) = self.read_to {
             self.config.shared.purge_to(self.partition, to);
@@ -348,6 +354,7 @@ impl Task for EffectTask {
             for (status, _) in self.index.standing() {
                 m.standing(self.partition, status, 0);
             }
+            m.oldest_unknown(self.partition, None);
         });
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {

@@ -48,7 +48,7 @@ struct Rig {
     next: i64,
 }
 
-fn config(weakened: Option<Rule>) -> OperationsConfig {
+fn config() -> OperationsConfig {
     let sink = |topic: &str| PublicSink { topic: TopicName::new(topic), partitions: 2, schema_id: None };
     OperationsConfig {
         application: ApplicationId::new("orders"),
@@ -60,7 +60,8 @@ fn config(weakened: Option<Rule>) -> OperationsConfig {
         dead_letters: Some(sink("agent.dead")),
         clock_error: Duration::from_millis(500),
         fetcher: Some(Arc::new(AtOnce)),
-        weakened,
+        metrics: None,
+        weakened: None,
     }
 }
 
@@ -75,11 +76,10 @@ impl InputFetcher for AtOnce {
 
 impl Rig {
     fn new() -> Self {
-        Self::without(None)
+        Self::of(config())
     }
-    /// With one rule switched off.
-    fn without(weakened: Option<Rule>) -> Self {
-        let plan = subtopology(config(weakened), 1).expect("a good configuration");
+    fn of(config: OperationsConfig) -> Self {
+        let plan = subtopology(config, 1).expect("a good configuration");
         let home = partition_of(b"op-1", 4).0;
         let clock = Arc::new(ManualClock::at(Now::default()));
         clock.advance(Duration::from_secs(1));
@@ -170,7 +170,7 @@ fn one_operation_through_all_topics() {
 #[test]
 fn life_02_a_record_of_another_partition_is_passed_on() {
     needed(Rule::OnePlace, |off| {
-        let mut rig = Rig::without(off);
+        let mut rig = Rig::of(OperationsConfig { weakened: off, ..config() });
         let place = partition_of(b"op-2", 4).0;
         assert_ne!(place, rig.home, "the test needs another partition");
         let foreign = OperationId::new("op-2");
@@ -307,4 +307,33 @@ fn c100_dead_letters_do_not_grow() {
         letter = rig.cx(|task, cx| task.process(record, cx)).remove(0);
     }
     assert_eq!(size(&letter), first);
+}
+
+/// If this broke, work that is taken back and done again would count twice, and redeliveries would look like new requests.
+#[test]
+fn what_happens_is_counted_once_it_is_committed() {
+    let registry = prometheus::Registry::new();
+    let metrics = Some(Metrics::new(&registry).expect("new names"));
+    let mut rig = Rig::of(OperationsConfig { metrics, ..config() });
+    let count = |name: &str, label: &str| -> f64 {
+        let families = registry.gather();
+        let of = families.iter().filter(|f| f.name() == name).flat_map(|f| f.get_metric());
+        of.filter(|m| m.get_label().iter().any(|l| l.value() == label)).map(|m| m.get_counter().get_value()).sum()
+    };
+    let admitted = || count("readback_operations_admitted_total", "place-order");
+    rig.put(INTAKE, &intake(request(INPUT)));
+    assert_eq!(admitted(), 0.0, "nothing is committed yet");
+    rig.stores.aborted();
+    rig.task.aborted();
+    rig.put(INTAKE, &intake(request(INPUT)));
+    rig.commit();
+    assert_eq!(admitted(), 1.0);
+    rig.put(INTAKE, &intake(request(INPUT)));
+    rig.put(INTAKE, &intake(request("{\"other\": true}")));
+    rig.advance(Duration::from_secs(600));
+    rig.commit();
+    assert_eq!(admitted(), 1.0);
+    assert_eq!(count("readback_operations_redelivered_total", "place-order"), 2.0);
+    assert_eq!(count("readback_operations_refused_total", &codes::REQUEST_CONFLICT.to_string()), 1.0);
+    assert_eq!(count("readback_operations_ended_total", "expired"), 1.0);
 }

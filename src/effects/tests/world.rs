@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::bench::{command, intent, now as start};
+use super::bench::{command, intent, now as start, said};
 use crate::contract::Retention;
 use crate::effects::fold::burn;
 use crate::effects::{
@@ -280,8 +280,8 @@ impl World {
     pub fn come_again(&mut self, n: i32, seconds: u64) {
         self.calls.insert(n, Call::Over);
         self.not_before = Some(self.now.plus(Duration::from_secs(seconds)));
-        let said = outcome(n, &format!("t-{n}"), AnswerClass::RetryLater);
-        self.event(Event::Finished(Outcome { retry_at: self.not_before, ..said }));
+        let said = said(n, &format!("t-{n}"), AnswerClass::RetryLater);
+        self.event(Event::Finished(Outcome { said, retry_at: self.not_before }));
     }
     pub fn fold_answer(&mut self, n: i32, class: AnswerClass) {
         match self.calls.get(&n) {
@@ -291,10 +291,10 @@ impl World {
         }
         self.calls.insert(n, Call::Over);
         self.heard |= !matches!(class, AnswerClass::MaybeSent | AnswerClass::Unknown);
-        self.fold(Event::Finished(outcome(n, &format!("t-{n}"), class)));
+        self.fold(Event::Finished(Outcome { said: said(n, &format!("t-{n}"), class), retry_at: None }));
     }
     pub fn hearsay(&mut self, n: i32, token: &str, class: AnswerClass) {
-        self.event(Event::Hearsay(outcome(n, token, class)));
+        self.event(Event::Hearsay(said(n, token, class)));
     }
     /// A readback that was asked just now.
     pub fn read(&mut self, verdict: Verdict) {
@@ -337,8 +337,4 @@ impl World {
             _ => false,
         };
     }
-}
-
-fn outcome(n: i32, token: &str, class: AnswerClass) -> Outcome {
-    Outcome { attempt: n, token: token.into(), class, status: None, digest: None, reference: None, retry_at: None }
 }
