@@ -273,7 +273,7 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
 fn again(rng: &mut Rng) -> (Duration, Again) {
     match rng.below(10) {
         0..4 => (time(rng), Again::Conflict),
-        4..6 => (Duration::from_secs(rng.below(400)), Again::Same),
+        4..6 => (Duration::from_secs(rng.below(600)), Again::Same),
         _ => (time(rng), Again::Same),
     }
 }
