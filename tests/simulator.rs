@@ -9,6 +9,7 @@ use readback::config::yaml;
 use readback::driver::recorded;
 use readback::effects::Rule;
 use readback::intents::Status;
+use readback::kafka::memory::Lie;
 use readback::outbox;
 use readback::testing::simulator::{App, Applications, Broken, Class, Off, Schedule, run, search, shrink};
 use readback::testing::target::Tamper;
@@ -107,7 +108,7 @@ fn every_rule_of_the_operation_record_is_needed() {
 /// C2: a cluster that shows intents before their transaction has committed: effects of operations that then end otherwise.
 #[test]
 fn c02_intents_that_are_taken_back_are_seen() {
-    assert!(harm(Off { outside: Some(Broken::DirtyReads), ..Off::default() }));
+    assert!(harm(Off { outside: Some(Broken::Cluster(Lie::DirtyReads)), ..Off::default() }));
 }
 
 /// C4: a sender that renders a re-send anew: the books hold another content than was intended.
@@ -183,7 +184,7 @@ fn scan() {
         println!("{rule:?}: {} schedules, {:?}", found.played, found.failing.as_ref().map(|(s, o)| (s.seed, s.app, &o.violations)));
     }
     for outside in [
-        Broken::DirtyReads,
+        Broken::Cluster(Lie::DirtyReads), Broken::Cluster(Lie::FormerMembersPass),
         Broken::Copies,
         Broken::Sender(Tamper::OtherBytes),
         Broken::Sender(Tamper::OtherKey),
