@@ -81,8 +81,12 @@ pub trait Ground {
     fn register(&self, subject: &str, avsc: &str) -> Result<Option<u32>>;
     /// Stops the broker and starts it again; `false` where the cluster is not ours to break.
     fn restart_broker(&self) -> Result<bool>;
-    /// Starts a member in slot `ordinal`.
-    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Box<dyn Member>>;
+    /// Starts a member in slot `ordinal`; its first processes end at these fail points.
+    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_points: &[String]) -> Result<Box<dyn Member>>;
+    /// The names of kills and broker restarts in the report.
+    fn fault_names(&self) -> [&'static str; 2] {
+        ["kill_9", "broker_restarts"]
+    }
     /// How a kill is told.
     fn kill_word(&self) -> &'static str {
         "kill -9"
@@ -125,7 +129,8 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
     let books = target.books();
     let verdict = judge(&cases, &approver.results, &books);
     let kills = stage.members.iter().map(|m| u64::from(m.kills())).sum();
-    let own = [("kill_9", kills), ("broker_restarts", stage.broker_restarts)];
+    let [killed, restarted] = ground.fault_names();
+    let own = [(killed, kills), (restarted, stage.broker_restarts)];
     let report = Report::new(options.seed, ground.name(), stage.members.len(), took, verdict, &books, &own);
     runtime.shutdown_timeout(Duration::from_secs(1));
     stopped.into_iter().collect::<Result<Vec<()>>>()?;

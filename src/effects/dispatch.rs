@@ -45,6 +45,15 @@ pub enum Finish {
         /// Digest of its pages.
         digest: Option<String>,
     },
+    /// A read of the resource's version, before a send.
+    Version {
+        /// Of which operation.
+        op: Op,
+        /// Wall time just before its request was written.
+        at: WallTime,
+        /// What was shown.
+        shown: Result<Option<String>, String>,
+    },
 }
 
 #[derive(Default)]
@@ -150,10 +159,21 @@ pub struct PendingCall {
     pub permit: Permit,
 }
 
-/// A readback that is recorded in the open transaction.
+/// What the target is asked besides the call itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// Whether the effect is there.
+    Effect,
+    /// At which version its resource stands.
+    Version,
+}
+
+/// A question that is recorded in the open transaction.
 pub struct PendingRead {
     /// Of which operation.
     pub op: Op,
+    /// Which.
+    pub question: Question,
     /// Under which contract.
     pub spec: Arc<CallSpec>,
     /// The typed parameters.

@@ -9,7 +9,8 @@ use crate::record::InRecord;
 use crate::serdes::internal;
 use crate::task::{TaskError, TxCx};
 
-use super::fold::{Event, Outcome, Reply};
+use super::commands::Reply;
+use super::fold::{Event, Outcome};
 use super::ledger::{self, Op};
 use super::results;
 use super::rules::Rules;
@@ -163,7 +164,7 @@ impl EffectTask {
         results::emit(cx, &self.config, &orphan, h.token.as_str(), None)
     }
 
-    /// Answers a command.
+    /// Answers a command that somebody waits for.
     pub(super) fn answer(
         &mut self,
         r: &LedgerRecord,
@@ -171,6 +172,9 @@ impl EffectTask {
         reply: &Reply,
         cx: &mut TxCx<'_>,
     ) -> Result<(), TaskError> {
+        if command.is_members_own() {
+            return Ok(());
+        }
         let mut answer = results::of(r, ResultKind::Answer, cx.now().wall);
         answer.answers = Some(command.command_id.to_string());
         answer.code = reply.code.map(|c| c.to_string()).or(answer.code);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::contract::{Call, Completion, Confirm, LaneRule, Retention, Unprovable};
 use crate::time::WallTime;
 
-use super::status::{Attempt, AttemptState, LedgerRecord, millis};
+use super::attempt::{Attempt, AttemptState, millis};
+use super::status::LedgerRecord;
 
 /// A rule of `effects.md` that a test can switch off, to see that something then goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,6 +71,10 @@ pub struct Rules {
     pub lag: Option<Duration>,
     /// Nothing on the way repeats requests.
     pub no_intermediaries: bool,
+    /// The resource's version is read before each send.
+    pub version_read: bool,
+    /// The target refuses every copy of a request but one, for ever.
+    pub refuses_copies: bool,
     /// Duplicates are accepted and counted.
     pub duplicates: bool,
     /// What waits behind a parked operation.
@@ -123,6 +128,8 @@ impl Rules {
             in_flight: call.in_flight.as_ref().map(|b| b.within),
             lag: call.readback.as_ref().map(|r| r.lag),
             no_intermediaries: call.no_intermediaries,
+            version_read: call.precondition.is_some_and(|p| p.read),
+            refuses_copies: call.refuses_copies(),
             duplicates: call.proposal || call.unprovable == Unprovable::DuplicatesAccepted,
             lane: call.lane,
             attempts: (call.budget.attempts as usize).min(super::status::ATTEMPTS_KEPT),
@@ -148,6 +155,8 @@ impl Rules {
             in_flight: None,
             lag: None,
             no_intermediaries: false,
+            version_read: false,
+            refuses_copies: false,
             duplicates: false,
             lane: LaneRule::Block,
             attempts: 0,
@@ -215,7 +224,7 @@ impl Rules {
     /// that may have left has arrived. `None` = only by a person.
     pub fn lane_opens_at(&self, r: &LedgerRecord) -> Option<WallTime> {
         let open = Some(WallTime(i64::MIN));
-        if self.dedupe.is_some() || !self.hold(Rule::QuietLane) {
+        if self.dedupe.is_some() || self.refuses_copies || !self.hold(Rule::QuietLane) {
             return open;
         }
         let loose = |a: &&Attempt| {

@@ -11,15 +11,17 @@ use crate::intents::{IntentKind, ResultKind, ReturnKind, hex};
 use crate::task::{TaskError, TxCx};
 use crate::time::WallTime;
 
+use super::attempt::{AttemptState, Warrant};
 use super::config::CallSpec;
-use super::decide::{Action, Denial, Facts, Stamp, apply, decide, journal};
-use super::dispatch::{Pending, PendingCall, PendingRead};
+use super::decide::{Action, Facts, Stamp, apply, decide, journal};
+use super::dispatch::{Pending, PendingCall, PendingRead, Question};
 use super::fold::{Event, fold};
 use super::ledger::{self, Op};
+use super::permission::{Denial, last_look};
 use super::readback::gate;
 use super::results;
 use super::rules::Rules;
-use super::status::{AttemptState, LedgerRecord, Phase, Warrant};
+use super::status::{LedgerRecord, Phase};
 use super::task::EffectTask;
 
 /// One step of one operation.
@@ -105,13 +107,14 @@ impl EffectTask {
                 }
                 (Action::Forget, _) => return Ok(None),
                 (Action::Journal(_), Some(_)) if !asked => {
-                    // The last look at policy, approval and target version, right before the journal.
                     asked = true;
-                    denied = self.checks(op, r, cx)?;
+                    let parameters = parameters(op, cx)?;
+                    denied = last_look(r, &parameters, self.config.guard.as_ref(), now).err();
                 }
                 (Action::Journal(warrants), Some(spec)) => self.journal(op, r, warrants.clone(), spec, rules, cx)?,
-                (Action::Read, Some(spec)) => self.read(op, r, spec, rules, cx)?,
-                (Action::Journal(_) | Action::Read, None) => return Ok(Some(None)),
+                (Action::Read, Some(spec)) => self.ask(op, r, spec, Question::Effect, rules, cx)?,
+                (Action::AskVersion, Some(spec)) => self.ask(op, r, spec, Question::Version, rules, cx)?,
+                (Action::Journal(_) | Action::Read | Action::AskVersion, None) => return Ok(Some(None)),
                 (Action::End(_), _) if r.open() => {
                     let burned = self.burn_open(r);
                     fold(r, Event::TakeOver { burned, held: Vec::new() }, rules, now);
@@ -122,12 +125,6 @@ impl EffectTask {
         }
         let doing = format!("deciding on {}", r.key());
         Err(Error::new(codes::BUG, Fault::Bug, doing).because("it never came to rest").into())
-    }
-
-    fn checks(&self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<Option<Denial>, TaskError> {
-        let now = cx.now().wall;
-        let parameters = parameters(op, cx)?;
-        Ok(self.config.guard.may_send(r, &parameters, now).err().or_else(|| approval_over(r, now)))
     }
 
     fn facts(&self, op: &Op, spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
@@ -183,22 +180,28 @@ impl EffectTask {
         DispatchToken::from(hex(&Sha256::digest(text)[..16]))
     }
 
-    /// Records that a readback starts; it is handed over after the commit.
-    fn read(
+    /// Records that the target is asked something; the question is handed over after the commit.
+    fn ask(
         &mut self,
         op: &Op,
         r: &mut LedgerRecord,
         spec: &Arc<CallSpec>,
+        question: Question,
         rules: &Rules,
         cx: &mut TxCx<'_>,
     ) -> Result<(), TaskError> {
         let now = cx.now();
         let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
         let parameters = parameters(op, cx)?;
-        fold(r, Event::ReadStarted, rules, now.wall);
+        let asked = match question {
+            Question::Effect => Event::ReadStarted,
+            Question::Version => Event::VersionAsked,
+        };
+        fold(r, asked, rules, now.wall);
         self.reading.insert(op.clone());
         self.pending.push(Pending::Read(Box::new(PendingRead {
             op: op.clone(),
+            question,
             spec: Arc::clone(spec),
             parameters,
             wire_key: r.wire_key.clone(),
@@ -269,14 +272,14 @@ impl EffectTask {
                     self.ready.extend(self.index.remove(op));
                 } else {
                     self.index.put(op, lane, r.sequence, false, opens);
-                    self.index.stands(op, r.shown());
+                    self.index.stands(op, r.shown(), r.unknown_since);
                 }
                 Ok(())
             }
             _ => {
                 let passable = r.lane_released || (r.phase == Phase::Parked && rules.lane == LaneRule::Skip);
                 let next = self.index.put(op, lane, r.sequence, passable, due);
-                self.index.stands(op, r.shown());
+                self.index.stands(op, r.shown(), r.unknown_since);
                 self.ready.extend(next);
                 Ok(())
             }
@@ -287,7 +290,7 @@ impl EffectTask {
     fn forget(&mut self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let now = cx.now().wall;
         if r.phase == Phase::Held {
-            let unknown = super::fold::Reply::unknown();
+            let unknown = super::commands::Reply::unknown();
             for command in &r.held {
                 self.answer(r, command, &unknown, cx)?;
             }
@@ -301,15 +304,4 @@ impl EffectTask {
 fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
     let text = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
     Ok(Parameters(serde_json::from_str(&text).unwrap_or_default()))
-}
-
-/// The spent approval, asked again at each send: one that has run out, or that names another plan, forbids further ones.
-pub(super) fn approval_over(r: &LedgerRecord, now: WallTime) -> Option<Denial> {
-    let approval = r.approval.as_ref()?;
-    let why = match r.plan_hash.as_ref() == Some(&approval.plan_hash) {
-        false => "is for another plan",
-        true if now >= approval.expires_at => "has expired",
-        true => return None,
-    };
-    Some(Denial { code: codes::DENIED, detail: format!("approval {} {why}", approval.id) })
 }

@@ -11,13 +11,14 @@ use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
 
+use super::attempt::AttemptState;
 use super::config::EffectsConfig;
 use super::dispatch::{Desk, Finish, Inbox, Pending};
 use super::fold::Event;
 use super::lanes::Index;
 use super::ledger::{self, Op};
 use super::results;
-use super::status::{AttemptState, LedgerRecord, Phase};
+use super::status::{LedgerRecord, Phase};
 
 /// When something waits on a commit.
 const SOON: Duration = Duration::from_millis(5);
@@ -108,6 +109,10 @@ impl EffectTask {
             Finish::Read { op, at, verdict, digest } => {
                 self.reading.remove(&op);
                 self.advance(&op, vec![Event::Read { at, verdict, digest }], cx)?;
+            }
+            Finish::Version { op, at, shown } => {
+                self.reading.remove(&op);
+                self.advance(&op, vec![Event::Version { at, shown }], cx)?;
             }
         }
         crate::runtime::failpoint!("effects.after-fold");
@@ -217,7 +222,7 @@ impl EffectTask {
             self.orphans.push(op.clone());
         }
         self.index.put(&op, ledger::lane(r), r.sequence, passable, Some(now));
-        self.index.stands(&op, r.shown());
+        self.index.stands(&op, r.shown(), r.unknown_since);
     }
 }
 
@@ -304,6 +309,7 @@ impl Task for EffectTask {
             for (status, count) in self.index.standing() {
                 m.standing(self.partition, status, count);
             }
+            m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
         if let Some(to) = self.read_to {
             self.config.shared.purge_to(self.partition, to);
@@ -350,6 +356,7 @@ impl Task for EffectTask {
             for (status, _) in self.index.standing() {
                 m.standing(self.partition, status, 0);
             }
+            m.oldest_unknown(self.partition, None);
         });
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {

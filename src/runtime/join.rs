@@ -239,7 +239,7 @@ impl<C: Cluster> StreamThread<C> {
             let seed =
                 TaskSeed { id, wake: self.seed.wake.clone(), clock: self.seed.clock.clone(), assignment: super::next_assignment() };
             let task = build(seed).map_err(TaskError::Failed)?;
-            let mut running = Running { id, task, stores, parts, touched: false };
+            let mut running = Running { id, task, stores, parts, touched: false, held: None };
             running.restored(now)?;
             self.tasks.add(running);
         }

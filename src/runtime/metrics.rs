@@ -2,7 +2,7 @@
 
 use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Code, Error, Fault, Result, codes};
 use crate::events::{self, Metric};
 use crate::ids::{SlotName, Tp, UnitName};
 
@@ -20,6 +20,8 @@ pub struct Metrics {
     pub(super) blocked: IntCounterVec,
     pub(super) restored: IntCounterVec,
     pub(super) rebalances: IntCounterVec,
+    pub(super) held: IntGaugeVec,
+    pub(super) holds: IntCounterVec,
     pub(super) behind: IntGaugeVec,
 }
 
@@ -62,6 +64,8 @@ impl Metrics {
             blocked: counter(events::BLOCKED)?,
             restored: counter(events::RESTORED)?,
             rebalances: counter(events::REBALANCES)?,
+            held: gauge(events::HELD)?,
+            holds: counter(events::HOLDS)?,
             behind: gauge(events::BEHIND)?,
         })
     }
@@ -78,6 +82,7 @@ impl Metrics {
             open_seconds: self.open_seconds.with_label_values(&labels),
             blocked: self.blocked.with_label_values(&labels),
             restored: self.restored.with_label_values(&labels),
+            held: self.held.with_label_values(&labels),
             all: self.clone(),
             unit,
             slot,
@@ -95,6 +100,7 @@ pub(super) struct SlotMetrics {
     pub open_seconds: Gauge,
     pub blocked: prometheus::IntCounter,
     pub restored: prometheus::IntCounter,
+    pub held: prometheus::IntGauge,
     all: Metrics,
     unit: String,
     slot: String,
@@ -103,6 +109,9 @@ pub(super) struct SlotMetrics {
 impl SlotMetrics {
     pub(super) fn aborted(&self, class: &str) {
         self.all.aborts.with_label_values(&[&*self.unit, &*self.slot, class]).inc();
+    }
+    pub(super) fn holds(&self, code: Code) {
+        self.all.holds.with_label_values(&[&*self.unit, &*self.slot, &*code.to_string()]).inc();
     }
     pub(super) fn rebuilt(&self, class: &str) {
         self.all.rebuilds.with_label_values(&[&*self.unit, &*self.slot, class]).inc();

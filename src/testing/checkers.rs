@@ -216,7 +216,7 @@ pub fn effects(results: &[&ResultRecord], intents: &[Intended], books: &[BookEnt
             found.push(Violation::Doubled { op: op.clone(), effects });
         }
         let other = |e: &&BookEntry| intent.digest.as_ref().is_some_and(|d| *d != e.digest);
-        if held.get(&intent.wire_key).into_iter().flatten().any(|e| other(e)) {
+        if held.get(&intent.wire_key).into_iter().flatten().any(other) {
             found.push(Violation::OtherContent(op.clone()));
         }
         match ends.get(&op).map(|r| r.status) {

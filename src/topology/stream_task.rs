@@ -70,10 +70,10 @@ impl Task for StreamTask {
         self.dirty = true;
         self.stream_time.1 = self.stream_time.1.max(record.timestamp);
         let mut cx = ProcessorCx::new(cx, &self.environment, Some(&record), self.stream_time.1);
-        self.ingests[source].ingest(&record, &mut cx)?;
+        self.ingests[source].ingest(&record, &mut cx).map_err(held)?;
         for p in &mut self.punctuators {
             if p.is_due(cx.now(), self.stream_time.1) {
-                p.run_due(cx.now(), &mut cx)?;
+                p.run_due(cx.now(), &mut cx).map_err(held)?;
             }
         }
         Ok(())
@@ -84,7 +84,7 @@ impl Task for StreamTask {
         for p in &mut self.punctuators {
             if p.is_due(now, self.stream_time.1) {
                 self.dirty = true;
-                p.run_due(now, &mut cx)?;
+                p.run_due(now, &mut cx).map_err(held)?;
             }
         }
         Ok(())
@@ -119,6 +119,14 @@ impl Task for StreamTask {
     fn close(&mut self, _how: Close) {
         self.ingests.clear();
         self.punctuators.clear();
+    }
+}
+
+/// A registry that is away or refuses us, or whatever else a node could not reach, is nothing that the record is to blame for.
+fn held(error: TaskError) -> TaskError {
+    match error {
+        TaskError::Failed(e) if e.fault == Fault::Unreachable || e.code == codes::REGISTRY_REFUSED => TaskError::Held(Arc::new(e)),
+        other => other,
     }
 }
 

@@ -41,6 +41,8 @@ pub fn rules() -> Rules {
         in_flight: Some(sec(5)),
         lag: Some(sec(1)),
         no_intermediaries: true,
+        version_read: false,
+        refuses_copies: false,
         duplicates: false,
         lane: LaneRule::Block,
         attempts: 3,
@@ -88,7 +90,9 @@ pub fn intent(op: &str) -> Intent {
         required_permissions: Vec::new(),
         plan_hash: Some("plan-1".into()),
         approval: None,
+        other_approver: true,
         cost: Cost::default(),
+        look_at: None,
         traceparent: None,
     }
 }
@@ -121,6 +125,7 @@ impl Judge for Plain {
             200 | 201 => AnswerClass::Applied,
             202 => AnswerClass::InProgress,
             409 => AnswerClass::KeyConflict,
+            412 => AnswerClass::PreconditionFailed,
             422 => AnswerClass::Rejected,
             429 => AnswerClass::RetryLater,
             503 => AnswerClass::NotApplied,
@@ -138,6 +143,16 @@ impl Judge for Plain {
     fn readback(&self, _: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error> {
         let query = format!("ref={key}&page={}", page.unwrap_or("1"));
         Ok(RenderedRequest { method: "GET".into(), path: "/orders".into(), query, ..Default::default() })
+    }
+    fn version_request(&self, _: &Parameters) -> Result<RenderedRequest, Error> {
+        Ok(RenderedRequest { method: "GET".into(), path: "/resource".into(), ..Default::default() })
+    }
+    fn version_in(&self, a: &Answer) -> Result<Option<String>, String> {
+        match a.status {
+            200 => Ok(Some(String::from_utf8(a.body.to_vec()).unwrap())),
+            404 => Ok(None),
+            status => Err(format!("status {status}")),
+        }
     }
     fn judge(&self, pages: &[Answer], _: &Parameters, _: &WireKey) -> Judged {
         let mut ours = 0;

@@ -4,6 +4,7 @@
 
 mod bench;
 mod decide;
+mod permission;
 mod proposals;
 mod stage;
 mod traces;

@@ -36,6 +36,7 @@ fn what_others_heard_of_a_proposal_does_not_end_it() {
     ask.kind = IntentKind::Proposal;
     b.outbox(&ask);
     b.commit();
+    assert!(b.network.leave(0), "the model was asked");
     b.replace(false);
     b.step();
     b.network.answer(0, 200, "{\"sku\":\"A\"}");

@@ -163,7 +163,7 @@ impl<'a> World<'a> {
         let seats = (0..2).map(|m| seat(m, schedule.skew[m], &clock, &cluster)).collect();
         let results = application.results.clone().unwrap_or_else(|| "results".into());
         let people = People::new(application.id.clone(), results, schedule.partitions, schedule.seed);
-        let rng = Rng::new(schedule.seed ^ 0x7475_726e_73);
+        let rng = Rng::new(schedule.seed ^ 0x0074_7572_6e73);
         let (events, out) = (BTreeMap::new(), Outcome::default());
         let mut w = Self {
             schedule,
@@ -241,7 +241,7 @@ impl<'a> World<'a> {
 
     /// Moves the clock to the next thing that will happen.
     fn wait(&mut self, now: MonoTime) {
-        let member = |s: &Seat| Some(s.live.as_ref()?.0.next_due()?.0.max(s.paused.0)).map(MonoTime);
+        let member = |s: &Seat| Some(MonoTime(s.live.as_ref()?.0.next_due()?.0.max(s.paused.0)));
         let threads = self.seats.iter().filter_map(member).min();
         let next = [threads, self.target.next_due(), self.events.keys().next().map(|(at, _)| *at)];
         let to = next.into_iter().flatten().min().unwrap_or(now.plus(LOOK));
@@ -297,6 +297,7 @@ impl<'a> World<'a> {
             incarnation: format!("{m}-{}", seat.runs),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: self.weakened,
         };
         let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
