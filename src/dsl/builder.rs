@@ -13,10 +13,11 @@ use crate::intents::topics;
 use crate::outbox::Pipeline;
 use crate::processor::StoreRef;
 use crate::state::{ChangelogSpec, EngineKind, StoreSpec};
-use crate::topology::{Graph, Role};
+use crate::topology::{Graph, NodeId, Role};
 
 use super::outlets::Outlets;
 use super::source;
+use super::suppress::Closing;
 use super::table::KTable;
 use super::with::{Consumed, Materialized};
 use super::{Application, KStream, Policy};
@@ -28,6 +29,8 @@ pub(super) struct Build {
     pub(super) contracts: BTreeMap<ContractName, Arc<Contract>>,
     pub(super) policies: BTreeMap<String, Policy>,
     pub(super) results: Option<TopicName>,
+    /// When the windows of a node close.
+    pub(super) closings: BTreeMap<NodeId, Closing>,
 }
 
 /// The shared handle.
@@ -35,7 +38,7 @@ pub(super) type Shared = Rc<RefCell<Build>>;
 
 /// Builds a topology. Errors are collected and told all at once by [`StreamsBuilder::build`].
 pub struct StreamsBuilder {
-    build: Shared,
+    pub(super) build: Shared,
     version: i64,
     dead_letters: Option<TopicName>,
 }
@@ -49,6 +52,7 @@ impl StreamsBuilder {
             contracts: BTreeMap::new(),
             policies: BTreeMap::new(),
             results: None,
+            closings: BTreeMap::new(),
         };
         Self { build: Rc::new(RefCell::new(build)), version: 1, dead_letters: None }
     }
@@ -169,7 +173,7 @@ pub(super) fn store<K, V>(build: &Shared, m: &Materialized<K, V>) -> StoreRef<K,
 /// A new stream below a node.
 pub(super) fn stream_of<K: Clone + 'static, V: Clone + 'static>(
     build: &Shared,
-    node: crate::topology::NodeId,
+    node: NodeId,
     out: Outlets<K, V>,
     rekeyed: bool,
 ) -> KStream<K, V> {

@@ -72,7 +72,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
             kind,
             false,
             move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, V2>| -> Result<(), TaskError> {
-                let found = get(cx, &r.key)?;
+                let found = get(cx, &r.key)?.map(|(v, _)| v);
                 match f(&r, found, cx)? {
                     Some(value) => next.process(r.with_value(value), cx),
                     None => Ok(()),

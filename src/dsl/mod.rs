@@ -4,28 +4,53 @@
 mod application;
 mod branch;
 mod builder;
+mod cogroup;
 mod custom;
 mod effect;
 mod group;
+mod held_back;
 mod intake;
 mod join;
+mod join_sides;
+mod keeping;
 mod outlets;
+mod session_windows;
+mod sliding;
 mod source;
+mod stores;
 mod stream;
+mod stream_join;
+mod suppress;
 mod table;
+mod time_windows;
+mod windowed;
+mod windows;
 mod with;
 
 #[cfg(test)]
 pub(crate) mod harness;
 #[cfg(test)]
+mod stream_join_tests;
+#[cfg(test)]
+mod suppress_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod windows_tests;
 
 pub use application::{Application, Policy};
 pub use branch::Branched;
 pub use builder::StreamsBuilder;
 pub(crate) use effect::{Defaults, MAX_INPUT, Origin, REMEMBER, input_parameters, plain_admission};
 pub use effect::{Effect, Effects, RequestDraft};
-pub use group::KGroupedStream;
+pub use cogroup::{CogroupedKStream, WindowedCogroup};
+pub use group::{Grouping, KGroupedStream};
+pub use keeping::NamedStore;
+pub use session_windows::SessionWindowedKStream;
+pub use stream_join::StreamJoined;
+pub use suppress::{AnyBuffer, BufferConfig, EagerBuffer, StrictBuffer, Suppressed};
+pub use windowed::{TimeWindowedKStream, Windowing};
+pub use windows::{EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows};
 pub(crate) use intake::millis;
 pub use intake::{approval_of, request_of};
 pub use stream::KStream;

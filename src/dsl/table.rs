@@ -12,7 +12,9 @@ use super::builder::{Shared, stream_of};
 use super::outlets::{Each, Outlets};
 
 /// Reads a table's value of now.
-pub(super) type Getter<K, V> = Arc<dyn Fn(&mut ProcessorCx<'_, '_>, &K) -> Result<Option<V>, TaskError> + Send + Sync>;
+pub(super) type Getter<K, V> = Arc<dyn Fn(&mut ProcessorCx<'_, '_>, &K) -> Result<Option<Timed<V>>, TaskError> + Send + Sync>;
+/// A value with the time of the record that it came of.
+pub(super) type Timed<V> = (V, Option<crate::time::WallTime>);
 
 /// A table. Filters and mappings of one are views: they keep nothing and read through.
 pub struct KTable<K, V> {
@@ -21,18 +23,19 @@ pub struct KTable<K, V> {
     pub(super) out: Outlets<K, Change<V>>,
     pub(super) get: Getter<K, V>,
     pub(super) store: StoreName,
+    pub(super) key: crate::serdes::SerdeRef<K>,
 }
 
 impl<K, V> Clone for KTable<K, V> {
     fn clone(&self) -> Self {
-        Self { build: self.build.clone(), node: self.node, out: self.out.clone(), get: self.get.clone(), store: self.store.clone() }
+        Self { build: self.build.clone(), node: self.node, out: self.out.clone(), get: self.get.clone(), store: self.store.clone(), key: self.key.clone() }
     }
 }
 
 impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
     pub(super) fn of_store(build: &Shared, node: NodeId, out: Outlets<K, Change<V>>, store: StoreRef<K, V>) -> Self {
-        let name = store.name().clone();
-        Self { build: build.clone(), node, out, get: Arc::new(move |cx, key| store.get(cx, key)), store: name }
+        let (name, key) = (store.name().clone(), store.key_serde());
+        Self { build: build.clone(), node, out, get: Arc::new(move |cx, key| store.get_with_time(cx, key)), store: name, key }
     }
 
     /// Keeps entries for which `f` holds; others are as if deleted.
@@ -79,7 +82,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
             },
         );
         self.out.add(move |parts| Box::new(Each { f: change.clone(), next: below.make(parts) }));
-        let get: Getter<K, V2> = Arc::new(move |cx, key| Ok(through(cx, key)?.and_then(|v| on_get(key, v))));
-        KTable { build: self.build.clone(), node, out, get, store: self.store.clone() }
+        let get: Getter<K, V2> = Arc::new(move |cx, key| Ok(through(cx, key)?.and_then(|(v, t)| Some((on_get(key, v)?, t)))));
+        KTable { build: self.build.clone(), node, out, get, store: self.store.clone(), key: self.key.clone() }
     }
 }

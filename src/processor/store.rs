@@ -44,6 +44,10 @@ impl<K, V> StoreRef<K, V> {
     pub fn name(&self) -> &StoreName {
         &self.name
     }
+    /// How its keys are written.
+    pub(crate) fn key_serde(&self) -> SerdeRef<K> {
+        self.key.clone()
+    }
     /// The newest value under `key`.
     pub fn get(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<V>, TaskError> {
         Ok(self.get_with_time(cx, key)?.map(|(value, _)| value))

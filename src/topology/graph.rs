@@ -26,6 +26,8 @@ pub enum Role {
     Step,
     /// Writes a topic.
     Sink(TopicName),
+    /// Writes topics that each record names.
+    ComputedSink,
 }
 
 /// A node.
@@ -60,9 +62,12 @@ pub struct Parts<'a> {
     pub layout: &'a Layout,
     /// Nodes with several parents, made once a task.
     pub shared: HashMap<NodeId, Box<dyn Any>>,
-    /// Nodes that are called by time.
+    /// Nodes that are called without a record.
     pub punctuators: Vec<Box<dyn Punctuator>>,
 }
+
+/// Makes what keeps a store of user code within its bounds, once a task.
+pub type KeeperFactory = Arc<dyn Fn() -> Box<dyn Punctuator> + Send + Sync>;
 
 pub(super) struct StoreEntry {
     pub(super) spec: StoreSpec,
@@ -87,6 +92,7 @@ pub struct Graph {
     pub(super) repartitions: Vec<Repartition>,
     /// Steps whose inputs must have the same partition count.
     pub(super) copartitioned: Vec<NodeId>,
+    pub(super) keepers: Vec<(StoreName, KeeperFactory)>,
     problems: Vec<(crate::error::Code, String)>,
 }
 
@@ -100,6 +106,7 @@ impl Graph {
             stores: BTreeMap::new(),
             repartitions: Vec::new(),
             copartitioned: Vec::new(),
+            keepers: Vec::new(),
             problems: Vec::new(),
         }
     }
@@ -110,6 +117,14 @@ impl Graph {
     /// The generated name that the next node would get: `KSTREAM-FILTER-0000000001`.
     pub fn generated(&self, kind: &str) -> String {
         format!("{kind}-{:010}", self.nodes.len())
+    }
+    /// A node's name.
+    pub fn name_of(&self, node: NodeId) -> &str {
+        &self.nodes[node.0].name
+    }
+    /// The nodes that feed a node.
+    pub fn above(&self, node: NodeId) -> &[NodeId] {
+        &self.nodes[node.0].above
     }
     /// Adds a node under `name`, or under a generated one of its `kind`.
     pub fn add(&mut self, kind: &str, name: Option<&str>, role: Role, above: &[NodeId]) -> NodeId {
@@ -142,6 +157,10 @@ impl Graph {
         let entry = StoreEntry { spec, place: place.clone(), users: BTreeSet::new() };
         self.stores.insert(entry.spec.name.clone(), entry);
         place
+    }
+    /// Says what keeps a store within its bounds.
+    pub fn keeper(&mut self, store: &StoreName, keeper: KeeperFactory) {
+        self.keepers.push((store.clone(), keeper));
     }
     /// Lets a step use a store; both then share a sub-topology.
     pub fn uses(&mut self, node: NodeId, store: &StoreName) {

@@ -10,7 +10,7 @@ use crate::serdes::AvroCodec;
 use crate::state::StoreId;
 use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
 
-use super::{Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
+use super::{KeeperFactory, Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
 
 /// What all tasks of a topology get from outside.
 #[derive(Clone)]
@@ -53,12 +53,21 @@ impl Topology {
             reading,
         });
         let sources = sources.collect();
-        let factories = Arc::new(factories);
+        let (factories, keepers) = (Arc::new(factories), Arc::new(self.keepers_of(part)));
         let build = move |seed: TaskSeed| -> crate::error::Result<Box<dyn crate::task::Task>> {
-            let environment = Environment { task: seed.id, avro: environments.avro.clone(), bad: environments.bad.clone() };
-            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone())))
+            let environment = Environment {
+                task: seed.id,
+                avro: environments.avro.clone(),
+                bad: environments.bad.clone(),
+                dropped: seed.dropped,
+            };
+            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone(), keepers.clone())))
         };
         SubtopologyPlan { id: part.id, sources, stores, build: Arc::new(build) }
+    }
+
+    fn keepers_of(&self, part: &Subtopology) -> Vec<KeeperFactory> {
+        self.graph.keepers.iter().filter(|(store, _)| part.stores.contains(store)).map(|(_, keeper)| keeper.clone()).collect()
     }
 
     /// Topics that must exist: repartition topics and changelogs (ours), sources and sinks (the user's).
