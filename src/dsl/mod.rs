@@ -4,19 +4,28 @@
 mod application;
 mod branch;
 mod builder;
+mod change;
 mod custom;
 mod effect;
+mod foreign_key;
+mod global;
 mod group;
 mod intake;
 mod join;
 mod outlets;
 mod source;
 mod stream;
+mod subscription;
 mod table;
+mod table_group;
+mod table_join;
+mod wire;
 mod with;
 
 #[cfg(test)]
 pub(crate) mod harness;
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;
 
@@ -25,11 +34,13 @@ pub use branch::Branched;
 pub use builder::StreamsBuilder;
 pub(crate) use effect::{Defaults, MAX_INPUT, Origin, REMEMBER, input_parameters, plain_admission};
 pub use effect::{Effect, Effects, RequestDraft};
+pub use global::GlobalKTable;
 pub use group::KGroupedStream;
 pub(crate) use intake::millis;
 pub use intake::{approval_of, request_of};
 pub use stream::KStream;
 pub use table::KTable;
+pub use table_group::KGroupedTable;
 pub use with::{Consumed, Grouped, Joined, Materialized, Produced, Repartitioned};
 
 /// Parameters of a call as an object: `params! { sku: plan.sku, quantity: 3 }`. Values are anything that serde takes.

@@ -7,7 +7,7 @@ use crate::ids::{TaskId, TopicName};
 use crate::intents::headers;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
-use crate::state::{Scan, StoreId, Stored};
+use crate::state::{Globals, Scan, StoreId, Stored};
 use crate::task::{TaskError, TxCx};
 use crate::time::{Now, WallTime};
 
@@ -29,6 +29,8 @@ pub struct Environment {
     pub avro: Option<Arc<dyn AvroCodec>>,
     /// What happens to bad records.
     pub bad: BadRecords,
+    /// Stores that hold a whole topic.
+    pub globals: Globals,
 }
 
 /// The open transaction as a node sees it, with the record that it was called for.
@@ -84,6 +86,14 @@ impl<'a, 't> ProcessorCx<'a, 't> {
     /// Entries with `from <= key < to` of a store, in byte order.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Scan, TaskError> {
         Ok(self.tx.range(store, from, to)?)
+    }
+    /// Entries of a store whose key begins with `prefix`, in byte order.
+    pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> Result<Scan, TaskError> {
+        Ok(self.tx.prefix(store, prefix)?)
+    }
+    /// Stores that hold a whole topic, as far as the process has read them.
+    pub fn globals(&self) -> &'a Globals {
+        &self.environment.globals
     }
     /// What a serde encodes for.
     pub fn target<'x>(&self, topic: &'x TopicName) -> Target<'x>

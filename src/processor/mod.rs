@@ -3,12 +3,14 @@
 
 mod custom;
 mod cx;
+mod global;
 mod record;
 mod store;
 
 pub(crate) use custom::{Custom, CustomNode, CustomTimers};
 pub use custom::{Forward, Processor, Punctuate, PunctuationKind, Punctuator};
 pub use cx::{BadRecords, Environment, ProcessorCx};
+pub use global::GlobalRef;
 pub use record::{Change, Record};
 pub use store::StoreRef;
 

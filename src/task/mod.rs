@@ -4,7 +4,9 @@ mod cx;
 mod plan;
 
 pub use cx::{Emit, TxCx};
-pub use plan::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed, TopicUse, UnitPlan};
+pub use plan::{
+    GlobalPlan, InternalTopic, RecordCheck, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed, TopicUse, UnitPlan,
+};
 
 use std::fmt;
 use std::time::Duration;
