@@ -15,7 +15,7 @@ use crate::http::HyperPort;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
-use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::runtime::{GlobalReader, GlobalThread, KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
@@ -37,6 +37,7 @@ pub enum ProcessEnd {
 /// A started process.
 pub struct Process {
     streams: KafkaStreams,
+    globals: Option<GlobalThread>,
     state: StateManager,
     purge: Option<Purge>,
     stop_within: Duration,
@@ -112,12 +113,19 @@ impl Process {
         let mut options = options(config);
         let (state, slots) = place(application, config, options.slots)?;
         options.slots = slots;
+        let (plans, globals) = &composed.globals;
+        let reader = patiently(stop, waiting, || {
+            let mut reader = GlobalReader::open(&cluster, plans, globals, &state)?;
+            reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
+            Ok(reader)
+        })?;
         let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let streams =
             patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
-        Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
+        let globals = reader.map(GlobalThread::start);
+        Ok(Self { streams, globals, state, purge, stop_within: config.stop_within.0 })
     }
 
     /// What the threads are about.
@@ -127,19 +135,21 @@ impl Process {
 
     /// Waits for a signal or a failure, telling each change of state; then stops in order within the configured bound.
     pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State)) -> ProcessEnd {
-        let mut last = None;
+        let (mut last, mut global) = (None, None);
         while !stop.load(Ordering::Acquire) {
             let state = self.streams.wait(Duration::from_millis(200), |s| last != Some(s));
             if last != Some(state) {
                 changed(state);
                 last = Some(state);
             }
-            if matches!(state, State::Failed | State::Stopped) {
+            global = self.globals.as_ref().and_then(GlobalThread::failure);
+            if global.is_some() || matches!(state, State::Failed | State::Stopped) {
                 break;
             }
         }
         drop(self.purge.take());
-        let ended = self.streams.stop(self.stop_within);
+        let ended = self.streams.stop(self.stop_within).and(global.map_or(Ok(()), Err));
+        drop(self.globals.take());
         let closed = self.state.close();
         match ended.and(closed) {
             Ok(()) => ProcessEnd::Stopped,

@@ -240,7 +240,7 @@ impl TopologyTestDriver {
     /// Turns everything until nobody has anything to do now.
     fn settle(&mut self) -> Result<()> {
         for _ in 0..ROUNDS {
-            let mut worked = self.port.pump()?;
+            let mut worked = self.port.pump()? | self.member.read_globals()?;
             let now = self.clock.now().mono;
             for thread in 0..self.member.threads() {
                 if self.member.is_due(thread, now) {

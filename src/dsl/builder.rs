@@ -15,6 +15,7 @@ use crate::processor::StoreRef;
 use crate::state::{ChangelogSpec, EngineKind, StoreSpec};
 use crate::topology::{Graph, NodeId, Role};
 
+use super::global::{self, GlobalKTable};
 use super::outlets::Outlets;
 use super::source;
 use super::suppress::Closing;
@@ -85,6 +86,17 @@ impl StreamsBuilder {
         V: Clone + 'static,
     {
         source::table(&self.build, topic.into(), materialized)
+    }
+
+    /// A topic as a table that every process holds whole: the newest value of each key, whatever its partition. `materialized`
+    /// names the store.
+    #[doc(alias = "globalTable")]
+    pub fn global_table<K, V>(&self, topic: impl Into<TopicName>, materialized: Materialized<K, V>) -> GlobalKTable<K, V>
+    where
+        K: Clone + 'static,
+        V: Clone + 'static,
+    {
+        global::global_table(&self.build, topic.into(), materialized)
     }
 
     /// A store for processors, connected by [`KStream::process`].
@@ -164,10 +176,15 @@ pub(super) fn store<K, V>(build: &Shared, m: &Materialized<K, V>) -> StoreRef<K,
     let config = [("cleanup.policy".to_owned(), "compact".to_owned())].into();
     let place = graph.store(StoreSpec {
         name: name.clone(),
-        engine: if m.memory { EngineKind::Memory } else { EngineKind::Disk },
+        engine: engine_of(m),
         changelog: Some(ChangelogSpec { topic: changelog.clone(), config }),
     });
     StoreRef::new(name, changelog, m.key.clone(), m.value.clone(), place)
+}
+
+/// Where a store's committed data lives.
+pub(super) fn engine_of<K, V>(m: &Materialized<K, V>) -> EngineKind {
+    if m.memory { EngineKind::Memory } else { EngineKind::Disk }
 }
 
 /// A new stream below a node.

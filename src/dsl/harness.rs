@@ -71,10 +71,17 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn new(app: &Application, partitions: u32) -> Self {
-        let counts: BTreeMap<_, _> = app.topology.external_sources().into_iter().map(|t| (t, partitions)).collect();
+        Self::over(app, |_| partitions)
+    }
+
+    /// With a partition count for each topic of the user.
+    pub(crate) fn over(app: &Application, partitions: impl Fn(&str) -> u32) -> Self {
+        let counts: BTreeMap<_, _> =
+            app.topology.external_sources().into_iter().map(|t| (t.clone(), partitions(t.as_str()))).collect();
         let layout = Arc::new(app.topology.layout(&counts, None).expect("a layout"));
         let bad = app.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
-        let plans = app.topology.plan(&layout, &Environments { avro: None, bad, start: StartAt::Earliest });
+        let plans =
+            app.topology.plan(&layout, &Environments { avro: None, bad, start: StartAt::Earliest, globals: Default::default() });
         let clock = Arc::new(ManualClock::default());
         let dropped = Arc::<Mutex<BTreeMap<(String, &'static str), u64>>>::default();
         let counted = dropped.clone();
@@ -83,7 +90,8 @@ impl Harness {
         });
         let mut tasks = Vec::new();
         for plan in &plans {
-            for p in 0..partitions as i32 {
+            let partitions = plan.sources.iter().filter_map(|s| layout.partitions.get(&s.topic)).max().copied();
+            for p in 0..partitions.unwrap_or(1) as i32 {
                 let id = TaskId { subtopology: plan.id, partition: Partition(p) };
                 let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1, dropped: count.clone() };
                 let mut stores = TaskStores::in_memory(Partition(p), plan.stores.clone());
@@ -130,8 +138,24 @@ impl Harness {
         headers: Headers,
         at: Option<WallTime>,
     ) -> Result<(), TaskError> {
-        let first = Written { topic: topic.into(), partition: None, key, value, timestamp: at, headers };
-        let mut queue = VecDeque::from([first]);
+        self.drain([Written { topic: topic.into(), partition: None, key, value, timestamp: at, headers }].into())
+    }
+
+    /// Feeds records that are all there before anything that they lead to is read: topic, key, value, time.
+    pub(crate) fn feed_together(&mut self, records: &[(&str, &str, Option<&str>, i64)]) {
+        let bytes = |s: &str| Bytes::copy_from_slice(s.as_bytes());
+        let record = |(topic, key, value, at): &(&str, &str, Option<&str>, i64)| Written {
+            topic: (*topic).into(),
+            partition: None,
+            key: Some(bytes(key)),
+            value: value.map(bytes),
+            timestamp: Some(WallTime(*at)),
+            headers: Headers::new(),
+        };
+        self.drain(records.iter().map(record).collect()).expect("processed");
+    }
+
+    fn drain(&mut self, mut queue: VecDeque<Written>) -> Result<(), TaskError> {
         while let Some(w) = queue.pop_front() {
             let topic = TopicName::new(&w.topic);
             let n = self.layout.partitions.get(&topic).copied().unwrap_or(1);
@@ -210,6 +234,13 @@ impl Harness {
             left.insert(w.key.clone(), w.value.is_some());
         }
         left.values().filter(|there| **there).count()
+    }
+    /// `key=value@time` of what was written to a topic since the last look, in order.
+    pub(crate) fn take(&mut self, topic: &str) -> Vec<String> {
+        let (found, rest) = std::mem::take(&mut self.out).into_iter().partition(|w| w.topic == topic);
+        self.out = rest;
+        let at = |w: &Written| w.timestamp.map_or("-".to_owned(), |t| t.0.to_string());
+        Vec::<Written>::into_iter(found).map(|w| format!("{}@{}", w.text(), at(&w))).collect()
     }
 
     /// `key=value` of what was written to a topic, in order.

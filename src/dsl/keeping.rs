@@ -14,7 +14,7 @@ use crate::topology::{Graph, NodeId, Parts};
 
 use super::builder::Shared;
 use super::outlets::Outlets;
-use super::table::{Getter, KTable};
+use super::table::{Getter, KTable, OldValues};
 
 /// Longer than any record's time.
 pub(super) const FOREVER: Duration = Duration::from_millis(i64::MAX as u64 / 4);
@@ -93,21 +93,12 @@ pub(super) fn table<K: Clone + 'static, V: Clone + 'static>(
     build: &Shared,
     node: NodeId,
     out: Outlets<K, Change<V>>,
-    (_others, store): (Vec<StoreName>, &str),
-    key: SerdeRef<K>,
+    stores: Vec<StoreName>,
+    (key, value): (SerdeRef<K>, SerdeRef<V>),
     get: Getter<K, V>,
 ) -> KTable<K, V> {
-    KTable { build: build.clone(), node, out, get, store: StoreName::new(store), key }
-}
-
-/// How a table's keys are written.
-pub(super) fn key_of<K, V>(table: &KTable<K, V>) -> SerdeRef<K> {
-    table.key.clone()
-}
-
-/// What a table is read from.
-pub(super) fn stores_of<K, V>(table: &KTable<K, V>) -> Vec<StoreName> {
-    vec![table.store.clone()]
+    let old = OldValues::default();
+    KTable { build: build.clone(), node, out, get, stores, key, value: Some(value), old, next_name: None }
 }
 
 /// What a node does beside taking records.

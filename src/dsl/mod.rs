@@ -5,8 +5,11 @@ mod application;
 mod branch;
 mod builder;
 mod cogroup;
+mod change;
 mod custom;
 mod effect;
+mod foreign_key;
+mod global;
 mod group;
 mod held_back;
 mod intake;
@@ -25,6 +28,11 @@ mod table;
 mod time_windows;
 mod windowed;
 mod windows;
+mod subscription;
+mod table;
+mod table_group;
+mod table_join;
+mod wire;
 mod with;
 
 #[cfg(test)]
@@ -33,6 +41,7 @@ pub(crate) mod harness;
 mod stream_join_tests;
 #[cfg(test)]
 mod suppress_tests;
+mod table_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -44,6 +53,7 @@ pub use builder::StreamsBuilder;
 pub(crate) use effect::{Defaults, MAX_INPUT, Origin, REMEMBER, input_parameters, plain_admission};
 pub use effect::{Effect, Effects, RequestDraft};
 pub use cogroup::{CogroupedKStream, WindowedCogroup};
+pub use global::GlobalKTable;
 pub use group::{Grouping, KGroupedStream};
 pub use keeping::NamedStore;
 pub use session_windows::SessionWindowedKStream;
@@ -55,6 +65,7 @@ pub(crate) use intake::millis;
 pub use intake::{approval_of, request_of};
 pub use stream::KStream;
 pub use table::KTable;
+pub use table_group::KGroupedTable;
 pub use with::{Consumed, Grouped, Joined, Materialized, Produced, Repartitioned};
 
 /// Parameters of a call as an object: `params! { sku: plan.sku, quantity: 3 }`. Values are anything that serde takes.

@@ -101,7 +101,7 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
             build.borrow_mut().graph.problem(codes::MISSING_NAME, "a windowed step needs a name: its store is named by it");
         }
         let segmented = Segmented::new(keeping::place(&build, &name, Some(retention)), self.windows.gap.max(retention / 4), retention);
-        let store = SessionStore::new(segmented, self.grouping.key.clone(), value);
+        let store = SessionStore::new(segmented, self.grouping.key.clone(), value.clone());
         let node = build.borrow_mut().graph.add(kind, None, Role::Step, &[input.node]);
         let label: Arc<str> = build.borrow().graph.name_of(node).into();
         build.borrow_mut().graph.uses(node, store.name());
@@ -124,9 +124,8 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
             };
             keeping::node(sessions, parts)
         });
-        let key = Serdes::session_windowed(self.grouping.key.clone());
-        let stores = (Vec::new(), name.name.as_str());
-        keeping::table(&build, node, out, stores, key, Arc::new(move |cx, key| {
+        let serdes = (Serdes::session_windowed(self.grouping.key.clone()), value);
+        keeping::table(&build, node, out, vec![store.name().clone()], serdes, Arc::new(move |cx, key| {
             Ok(store.get(cx, &key.key, key.window)?.map(|kept| (kept.value, kept.timestamp)))
         }))
     }

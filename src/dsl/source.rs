@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::KStream;
 use super::builder::{Shared, store, stream_of};
 use super::outlets::{Each, Outlets};
-use super::table::KTable;
+use super::table::{KTable, upsert};
 use super::with::{Consumed, Materialized, Timestamps};
 
 pub(super) fn stream<K, V>(build: &Shared, topic: TopicName, name: Option<&str>, consumed: Consumed<K, V>) -> KStream<K, V>
@@ -109,13 +109,8 @@ where
     let (below, kept) = (out.clone(), store.clone());
     let upsert =
         move |r: Record<K, Option<V>>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, Change<V>>| {
-            let old = kept.get(cx, &r.key)?;
-            match &r.value {
-                Some(value) => kept.put(cx, &r.key, value, r.timestamp, &r.headers)?,
-                None => kept.delete(cx, &r.key)?,
-            }
-            let new = r.value.clone();
-            next.process(r.with_value(Change { old, new }), cx)
+            let r = upsert(&kept, r, cx)?;
+            next.process(r, cx)
         };
     let upsert = Arc::new(upsert);
     from.add(move |parts| Box::new(Each { f: upsert.clone(), next: below.make(parts) }));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::codes;
-use crate::ids::StoreName;
 use crate::processor::{Change, StreamClock, millis};
 use crate::serdes::{SerdeRef, Window, Windowed};
 use crate::topology::{NodeId, Role};
@@ -141,8 +140,10 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
             (node, graph.name_of(node).into())
         };
         let out = Outlets::<K, Change<V>>::new();
-        let (below, key, kept) = (out.clone(), keeping::key_of(self), HeldBack::new(place.clone(), held, keeping::key_of(self), value));
-        let make = kept.clone();
+        let serdes = (self.key.clone(), value.clone());
+        let kept = HeldBack::new(place.clone(), held, self.key.clone(), value);
+        let stores = self.stores.iter().chain([place.name()]).cloned().collect();
+        let (below, make) = (out.clone(), kept.clone());
         self.out.add(move |parts| {
             let clock = StreamClock::new(place.clone());
             keeping::node(super::held_back::Suppress::new(make.clone(), clock, buffer, label.clone(), below.make(parts)), parts)
@@ -152,8 +153,8 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
             Some(prior) => Ok(prior),
             None => through(cx, key),
         });
-        let stores: Vec<StoreName> = keeping::stores_of(self);
-        keeping::table(&self.build, node, out, (stores, store.name.as_str()), key, get)
+        self.old.want();
+        keeping::table(&self.build, node, out, stores, serdes, get)
     }
 }
 

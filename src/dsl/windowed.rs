@@ -96,7 +96,7 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
         let input = (self.grouping.by_name)(&name.name);
         let build = input.build.clone();
         self.check(&build, &name.name);
-        let store = self.store(&build, &name, value);
+        let store = self.store(&build, &name, value.clone());
         let node = build.borrow_mut().graph.add(kind, None, Role::Step, &[input.node]);
         build.borrow_mut().graph.uses(node, store.name());
         let out = Outlets::<Windowed<K>, Change<A>>::new();
@@ -107,9 +107,8 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
             let next = below.make(parts);
             made(spans, emit, Task { store: kept.clone(), step: step.clone(), name: label.clone(), next }, parts)
         });
-        let key = Serdes::time_windowed(self.grouping.key.clone(), store.size());
-        let stores = (Vec::new(), name.name.as_str());
-        keeping::table(&build, node, out, stores, key, Arc::new(move |cx, key| {
+        let serdes = (Serdes::time_windowed(self.grouping.key.clone(), store.size()), value);
+        keeping::table(&build, node, out, vec![store.name().clone()], serdes, Arc::new(move |cx, key| {
             Ok(store.get(cx, &key.key, key.window.start)?.map(|kept| (kept.value, kept.timestamp)))
         }))
     }

@@ -9,7 +9,7 @@ use crate::ids::{TaskId, TopicName};
 use crate::intents::headers;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
-use crate::state::{Scan, StoreId, Stored};
+use crate::state::{Globals, Scan, StoreId, Stored};
 use crate::task::{CountDropped, Dropped, TaskError, TxCx};
 use crate::time::{Now, WallTime};
 
@@ -33,6 +33,8 @@ pub struct Environment {
     pub bad: BadRecords,
     /// Counts what steps give up.
     pub dropped: CountDropped,
+    /// Stores that hold a whole topic.
+    pub globals: Globals,
 }
 
 /// The open transaction as a node sees it, with the record that it was called for.
@@ -113,6 +115,14 @@ impl<'a, 't> ProcessorCx<'a, 't> {
     /// A step gives the record up: counts it.
     pub fn dropped(&self, step: &str, why: Dropped) {
         (self.environment.dropped)(step, why);
+    }
+    /// Entries of a store whose key begins with `prefix`, in byte order.
+    pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> Result<Scan, TaskError> {
+        Ok(self.tx.prefix(store, prefix)?)
+    }
+    /// Stores that hold a whole topic, as far as the process has read them.
+    pub fn globals(&self) -> &'a Globals {
+        &self.environment.globals
     }
     /// What a serde encodes for.
     pub fn target<'x>(&self, topic: &'x TopicName) -> Target<'x>

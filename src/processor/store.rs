@@ -8,7 +8,7 @@ use crate::error::{Error, Fault, codes};
 use crate::ids::{StoreName, TopicName};
 use crate::record::Headers;
 use crate::serdes::SerdeRef;
-use crate::state::{StoreId, Stored};
+use crate::state::{Scan, StoreId, Stored};
 use crate::task::TaskError;
 use crate::time::WallTime;
 
@@ -44,9 +44,13 @@ impl<K, V> StoreRef<K, V> {
     pub fn name(&self) -> &StoreName {
         &self.name
     }
-    /// How its keys are written.
-    pub(crate) fn key_serde(&self) -> SerdeRef<K> {
-        self.key.clone()
+    /// How keys are written.
+    pub(crate) fn key_serde(&self) -> &SerdeRef<K> {
+        &self.key
+    }
+    /// How values are written.
+    pub(crate) fn value_serde(&self) -> &SerdeRef<V> {
+        &self.value
     }
     /// The newest value under `key`.
     pub fn get(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<V>, TaskError> {
@@ -82,13 +86,16 @@ impl<K, V> StoreRef<K, V> {
         let from = from.map(|k| self.key_bytes(cx, k)).transpose()?;
         let to = to.map(|k| self.key_bytes(cx, k)).transpose()?;
         let scan = cx.range(self.id()?, from.as_deref(), to.as_deref())?;
-        let mut entries = Vec::new();
-        for entry in scan {
-            let (key, stored) = entry?;
-            let none = Headers::new();
-            entries.push((self.key.decode(cx.raw(&self.changelog, Some(&key), &none))?, self.decode(cx, &stored)?));
-        }
-        Ok(entries)
+        scan.map(|entry| Ok(self.entry(cx, entry?)?)).collect()
+    }
+    /// Entries whose encoded key begins with `prefix`, as they were when this was called; [`Self::entry`] decodes one.
+    pub(crate) fn prefix(&self, cx: &mut ProcessorCx<'_, '_>, prefix: &[u8]) -> Result<Scan, TaskError> {
+        cx.prefix(self.id()?, prefix)
+    }
+    /// Decodes an entry of a scan.
+    pub(crate) fn entry(&self, cx: &ProcessorCx<'_, '_>, (key, stored): (Bytes, Stored)) -> Result<(K, V), Error> {
+        let none = Headers::new();
+        Ok((self.key.decode(cx.raw(&self.changelog, Some(&key), &none))?, self.decode(cx, &stored)?))
     }
 
     fn id(&self) -> Result<StoreId, Error> {

@@ -11,6 +11,7 @@ use crate::time::{Clock, SystemClock, WallTime};
 
 use super::cache::CacheBudget;
 use super::disk::Disk;
+use super::global::{GlobalStore, Globals};
 use super::lock::try_lock;
 use super::small::SmallTable;
 use super::table::{MemoryTable, Table};
@@ -86,6 +87,25 @@ impl StateManager {
             tables.push((spec.clone(), table));
         }
         TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget)
+    }
+
+    /// A store that holds a whole topic of this many partitions, open for `globals` to read. Local data that can't be caught up
+    /// from the topic is dropped, as for tasks.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where it can't be opened.
+    pub fn global_store(&self, spec: &StoreSpec, partitions: u32, globals: &Globals) -> StoreResult<GlobalStore> {
+        let (unit, now) = (UnitName::new("globals"), SystemClock.now().wall);
+        let tables: Vec<Table> =
+            (0..partitions.max(1)).map(|p| self.table(&unit, spec, Partition(p as i32))).collect::<StoreResult<_>>()?;
+        let useless = tables.iter().map(|t| is_useless(spec, t, now)).collect::<StoreResult<Vec<_>>>()?;
+        globals.open(&spec.name, tables[0].clone());
+        let store = GlobalStore::new(tables, self.inner.writer.clone());
+        if useless.contains(&true) {
+            tracing::info!(store = %spec.name, "local data dropped; it is read from the topic's start");
+            store.wipe()?;
+        }
+        Ok(store)
     }
 
     /// The directory, where there is one.

@@ -96,6 +96,7 @@ pub type Scan = Box<dyn Iterator<Item = StoreResult<(Bytes, Stored)>>>;
 
 mod cache;
 mod disk;
+mod global;
 mod lock;
 mod manager;
 mod merge;
@@ -109,6 +110,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use global::{GlobalStore, Globals};
 pub use lock::SlotLock;
 pub use manager::{StateConfig, StateManager};
 pub use stores::TaskStores;

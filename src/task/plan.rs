@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::ids::{ApplicationId, GroupId, TaskId, TopicName, UnitName};
 use crate::kafka::{Reading, Wake};
+use crate::record::InRecord;
 use crate::state::StoreSpec;
 use crate::time::SharedClock;
 
@@ -119,6 +120,30 @@ impl fmt::Debug for SubtopologyPlan {
             .field("sources", &self.sources)
             .field("stores", &self.stores)
             .finish()
+    }
+}
+
+/// Says what is wrong with a record that no step could read.
+pub type RecordCheck = Arc<dyn Fn(&InRecord) -> Result<()> + Send + Sync>;
+
+/// A store that holds a whole topic, as the process fills it.
+#[derive(Clone)]
+pub struct GlobalPlan {
+    /// The store; its changelog is the topic.
+    pub spec: StoreSpec,
+    /// The topic.
+    pub topic: TopicName,
+    /// Its partition count.
+    pub partitions: u32,
+    /// Whether a record can be read.
+    pub check: RecordCheck,
+    /// Whether a record that can't be read is left out, instead of stopping the process.
+    pub skips: bool,
+}
+
+impl fmt::Debug for GlobalPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GlobalPlan({} of {})", self.spec.name, self.topic)
     }
 }
 

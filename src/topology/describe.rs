@@ -13,8 +13,12 @@ impl Topology {
     pub fn describe(&self) -> String {
         let mut text = String::from("Topologies:\n ");
         for part in self.subtopologies() {
-            let unit = part.foreign.as_ref().map_or_else(String::new, |u| format!(" (unit {u})"));
-            let _ = writeln!(text, "  Sub-topology: {}{unit}", part.id);
+            let runs = match &part.foreign {
+                Some(unit) => format!(" (unit {unit})"),
+                None if part.global => " for global store (will not generate tasks)".to_owned(),
+                None => String::new(),
+            };
+            let _ = writeln!(text, "  Sub-topology: {}{runs}", part.id);
             for id in &part.nodes {
                 self.describe_node(self.node(*id), &mut text);
             }

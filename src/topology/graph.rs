@@ -4,10 +4,11 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::codes;
+use crate::error::{self, codes};
 use crate::ids::{ApplicationId, StoreName, TopicName, UnitName};
 use crate::processor::{Environment, ProcessorCx, Punctuator};
 use crate::record::InRecord;
+use crate::serdes::AvroCodec;
 use crate::state::{StoreId, StoreSpec};
 use crate::task::TaskError;
 
@@ -75,6 +76,16 @@ pub(super) struct StoreEntry {
     pub(super) users: BTreeSet<NodeId>,
 }
 
+/// Says what is wrong with a record that no step could read.
+pub type GlobalCheck = Arc<dyn Fn(&InRecord, Option<&dyn AvroCodec>) -> error::Result<()> + Send + Sync>;
+
+/// A store that holds a whole topic.
+pub(super) struct GlobalEntry {
+    pub(super) spec: StoreSpec,
+    pub(super) node: NodeId,
+    pub(super) check: GlobalCheck,
+}
+
 /// An internal topic between two sub-topologies.
 #[derive(Clone, Debug)]
 pub(super) struct Repartition {
@@ -89,6 +100,7 @@ pub struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) sources: BTreeMap<NodeId, SourceFactory>,
     pub(super) stores: BTreeMap<StoreName, StoreEntry>,
+    pub(super) globals: BTreeMap<StoreName, GlobalEntry>,
     pub(super) repartitions: Vec<Repartition>,
     /// Steps whose inputs must have the same partition count.
     pub(super) copartitioned: Vec<NodeId>,
@@ -104,6 +116,7 @@ impl Graph {
             nodes: Vec::new(),
             sources: BTreeMap::new(),
             stores: BTreeMap::new(),
+            globals: BTreeMap::new(),
             repartitions: Vec::new(),
             copartitioned: Vec::new(),
             keepers: Vec::new(),
@@ -151,9 +164,7 @@ impl Graph {
     /// Adds a store; the same name twice is an error.
     pub fn store(&mut self, spec: StoreSpec) -> Arc<OnceLock<StoreId>> {
         let place = Arc::new(OnceLock::new());
-        if self.stores.contains_key(&spec.name) {
-            self.problem(codes::DUPLICATE_NAME, format!("two stores are named `{}`", spec.name));
-        }
+        self.new_store(&spec.name);
         let entry = StoreEntry { spec, place: place.clone(), users: BTreeSet::new() };
         self.stores.insert(entry.spec.name.clone(), entry);
         place
@@ -161,6 +172,16 @@ impl Graph {
     /// Says what keeps a store within its bounds.
     pub fn keeper(&mut self, store: &StoreName, keeper: KeeperFactory) {
         self.keepers.push((store.clone(), keeper));
+    }
+    /// Adds a store that holds the whole topic above `node`; every process fills its own, and any step may read it.
+    pub fn global(&mut self, spec: StoreSpec, node: NodeId, check: GlobalCheck) {
+        self.new_store(&spec.name);
+        self.globals.insert(spec.name.clone(), GlobalEntry { spec, node, check });
+    }
+    fn new_store(&mut self, name: &StoreName) {
+        if self.stores.contains_key(name) || self.globals.contains_key(name) {
+            self.problem(codes::DUPLICATE_NAME, format!("two stores are named `{name}`"));
+        }
     }
     /// Lets a step use a store; both then share a sub-topology.
     pub fn uses(&mut self, node: NodeId, store: &StoreName) {
@@ -205,6 +226,15 @@ pub struct Subtopology {
     pub stores: Vec<StoreName>,
     /// Who runs it where that is not the graph's own task.
     pub foreign: Option<UnitName>,
+    /// Whether it only fills a whole-topic store, which no task does.
+    pub global: bool,
+}
+
+impl Subtopology {
+    /// Whether tasks of the graph run it.
+    pub fn has_tasks(&self) -> bool {
+        self.foreign.is_none() && !self.global
+    }
 }
 
 /// A finished graph.
@@ -262,7 +292,9 @@ impl Topology {
     }
     /// The stores that a node uses, in name order.
     pub fn stores_of(&self, node: NodeId) -> Vec<&StoreName> {
-        self.graph.stores.iter().filter(|(_, e)| e.users.contains(&node)).map(|(name, _)| name).collect()
+        let own = self.graph.stores.iter().filter(|(_, e)| e.users.contains(&node)).map(|(name, _)| name);
+        let global = self.graph.globals.iter().filter(|(_, e)| e.node == node).map(|(name, _)| name);
+        own.chain(global).collect()
     }
 }
 
@@ -299,7 +331,8 @@ fn components(graph: &Graph) -> Vec<Subtopology> {
         let used = |e: &StoreEntry| nodes.iter().any(|n| e.users.contains(n));
         let stores = graph.stores.iter().filter(|(_, e)| used(e)).map(|(name, _)| name.clone()).collect();
         let foreign = nodes.iter().find_map(|n| graph.nodes[n.0].foreign.clone());
-        Subtopology { id: id as u32, nodes, stores, foreign }
+        let global = graph.globals.values().any(|g| nodes.contains(&g.node));
+        Subtopology { id: id as u32, nodes, stores, foreign, global }
     };
     groups.into_values().enumerate().map(part).collect()
 }

@@ -7,7 +7,7 @@ mod layout;
 mod plan;
 mod stream_task;
 
-pub use graph::{Graph, Ingest, KeeperFactory, Node, NodeId, Parts, Role, SourceFactory, Subtopology, Topology};
+pub use graph::{GlobalCheck, Graph, Ingest, KeeperFactory, Node, NodeId, Parts, Role, SourceFactory, Subtopology, Topology};
 pub use layout::Layout;
 pub use plan::Environments;
 pub use stream_task::StreamTask;

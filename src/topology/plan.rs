@@ -7,9 +7,10 @@ use crate::ids::TopicName;
 use crate::kafka::Reading;
 use crate::processor::{BadRecords, Environment};
 use crate::serdes::AvroCodec;
-use crate::state::StoreId;
-use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
+use crate::state::{Globals, StoreId};
+use crate::task::{GlobalPlan, InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
 
+use super::graph::GlobalEntry;
 use super::{KeeperFactory, Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
 
 /// What all tasks of a topology get from outside.
@@ -21,13 +22,31 @@ pub struct Environments {
     pub bad: BadRecords,
     /// Where reading starts on topics that the group never read.
     pub start: StartAt,
+    /// Stores that hold a whole topic, to be opened by the process.
+    pub globals: Globals,
 }
 
 impl Topology {
     /// The sub-topologies that stream tasks run; those of operations and effects are planned by their own modules.
     pub fn plan(&self, layout: &Arc<Layout>, environments: &Environments) -> Vec<SubtopologyPlan> {
-        let own = self.subtopologies().iter().filter(|s| s.foreign.is_none());
+        let own = self.subtopologies().iter().filter(|s| s.has_tasks());
         own.map(|s| self.plan_one(s, layout.clone(), environments.clone())).collect()
+    }
+
+    /// The whole-topic stores that each process fills.
+    pub fn globals(&self, layout: &Layout, environments: &Environments) -> Vec<GlobalPlan> {
+        let plan = |entry: &GlobalEntry| {
+            let topic = entry.spec.changelog.as_ref()?.topic.clone();
+            let (check, avro) = (entry.check.clone(), environments.avro.clone());
+            Some(GlobalPlan {
+                spec: entry.spec.clone(),
+                partitions: layout.partitions.get(&topic).copied()?,
+                topic,
+                check: Arc::new(move |r| check(r, avro.as_deref())),
+                skips: environments.bad != BadRecords::Fail,
+            })
+        };
+        self.graph.globals.values().filter_map(plan).collect()
     }
 
     fn plan_one(&self, part: &Subtopology, layout: Arc<Layout>, environments: Environments) -> SubtopologyPlan {
@@ -60,6 +79,7 @@ impl Topology {
                 avro: environments.avro.clone(),
                 bad: environments.bad.clone(),
                 dropped: seed.dropped,
+                globals: environments.globals.clone(),
             };
             Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone(), keepers.clone())))
         };
@@ -81,7 +101,7 @@ impl Topology {
                 usage: TopicUse::Internal,
             });
         }
-        for part in self.subtopologies().iter().filter(|s| s.foreign.is_none()) {
+        for part in self.subtopologies().iter().filter(|s| s.has_tasks()) {
             let tasks = self.sources_of(part).iter().filter_map(|t| layout.partitions.get(t)).max().copied();
             for changelog in part.stores.iter().filter_map(|s| self.graph.stores[s].spec.changelog.as_ref()) {
                 all.push(InternalTopic {
