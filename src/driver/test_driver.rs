@@ -12,7 +12,7 @@ use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, TopicName};
+use crate::ids::{ApplicationId, TopicName, UnitName};
 use crate::intents::{Approval, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
 use crate::kafka::{Cluster, Isolation};
@@ -21,6 +21,7 @@ use crate::runtime::{Metrics, RuntimeOptions, ensure_topics, error_of};
 use crate::serdes::AvroCodec;
 use crate::serdes::internal::{self, Wire};
 use crate::state::{StateConfig, StateManager, Stored};
+use crate::task::Dropped;
 use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
 
 use super::member::{Member, Place};
@@ -111,6 +112,7 @@ pub struct TopologyTestDriver {
     cluster: MemoryCluster,
     port: Arc<ScriptedPort>,
     member: Member,
+    metrics: Metrics,
     read: BTreeMap<TopicName, usize>,
 }
 
@@ -152,9 +154,10 @@ impl TopologyTestDriver {
         ensure_topics(admin.as_ref(), &plans, &options)?;
         let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })?;
         let metrics = Metrics::unread()?;
+        let measured = metrics.clone();
         let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
         let member = Member::start(&composed, &place)?;
-        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, read: BTreeMap::new() };
+        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, metrics: measured, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
     }
@@ -221,6 +224,11 @@ impl TopologyTestDriver {
         let fresh = all.into_iter().skip(*seen).map(Output::of).collect::<Vec<_>>();
         *seen += fresh.len();
         fresh
+    }
+
+    /// How many records a step, by name, gave up for this reason.
+    pub fn dropped(&self, step: &str, why: Dropped) -> u64 {
+        self.metrics.dropped(&UnitName::new(self.application.as_str()), step, why)
     }
 
     /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.

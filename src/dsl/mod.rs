@@ -4,8 +4,8 @@
 mod application;
 mod branch;
 mod builder;
-mod cogroup;
 mod change;
+mod cogroup;
 mod custom;
 mod effect;
 mod foreign_key;
@@ -23,24 +23,26 @@ mod source;
 mod stores;
 mod stream;
 mod stream_join;
-mod suppress;
-mod table;
-mod time_windows;
-mod windowed;
-mod windows;
 mod subscription;
+mod suppress;
 mod table;
 mod table_group;
 mod table_join;
+mod time_windows;
+mod windowed;
+mod windows;
 mod wire;
 mod with;
 
+#[cfg(test)]
+mod api_tests;
 #[cfg(test)]
 pub(crate) mod harness;
 #[cfg(test)]
 mod stream_join_tests;
 #[cfg(test)]
 mod suppress_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod tests;
