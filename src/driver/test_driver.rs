@@ -157,7 +157,8 @@ impl TopologyTestDriver {
         let measured = metrics.clone();
         let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
         let member = Member::start(&composed, &place)?;
-        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, metrics: measured, read: BTreeMap::new() };
+        let mut driver =
+            Self { application: application.id.clone(), clock, cluster, port, member, metrics: measured, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
     }

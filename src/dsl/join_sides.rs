@@ -57,12 +57,7 @@ pub(super) struct Meeting<K, R> {
 }
 
 impl<K: Clone, R> Meeting<K, R> {
-    pub(super) fn new(
-        places: Sides<Segmented>,
-        waiting: Option<Place>,
-        key: SerdeRef<K>,
-        tell: Sides<TellAlone<K, R>>,
-    ) -> Self {
+    pub(super) fn new(places: Sides<Segmented>, waiting: Option<Place>, key: SerdeRef<K>, tell: Sides<TellAlone<K, R>>) -> Self {
         Self {
             clocks: Sides {
                 this: StreamClock::new(places.this.place.clone()),
@@ -200,7 +195,8 @@ impl<K: Clone + 'static, V: Clone + 'static, W: 'static, R: 'static> Side<K, V, 
         let key = place.key_bytes(cx, &way.key, &record.key)?;
         let meeting = &mut *self.meeting.borrow_mut();
         let mine = meeting.clocks.of_mut(way.is_this).observe(at);
-        let tail = self.way.keep(meeting, &key, (at, mine), Stored { value, timestamp: Some(at), headers: record.headers.clone() }, cx)?;
+        let tail =
+            self.way.keep(meeting, &key, (at, mine), Stored { value, timestamp: Some(at), headers: record.headers.clone() }, cx)?;
         meeting.tell_alone(cx, &mut self.next)?;
 
         let met = self.way.meet(meeting, &key, at, cx)?;

@@ -100,7 +100,8 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
         if name.name.is_empty() {
             build.borrow_mut().graph.problem(codes::MISSING_NAME, "a windowed step needs a name: its store is named by it");
         }
-        let segmented = Segmented::new(keeping::place(&build, &name, Some(retention)), self.windows.gap.max(retention / 4), retention);
+        let segmented =
+            Segmented::new(keeping::place(&build, &name, Some(retention)), self.windows.gap.max(retention / 4), retention);
         let store = SessionStore::new(segmented, self.grouping.key.clone(), value.clone());
         let node = build.borrow_mut().graph.add(kind, None, Role::Step, &[input.node]);
         let label: Arc<str> = build.borrow().graph.name_of(node).into();
@@ -125,9 +126,14 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
             keeping::node(sessions, parts)
         });
         let serdes = (Serdes::session_windowed(self.grouping.key.clone()), value);
-        keeping::table(&build, node, out, vec![store.name().clone()], serdes, Arc::new(move |cx, key| {
-            Ok(store.get(cx, &key.key, key.window)?.map(|kept| (kept.value, kept.timestamp)))
-        }))
+        keeping::table(
+            &build,
+            node,
+            out,
+            vec![store.name().clone()],
+            serdes,
+            Arc::new(move |cx, key| Ok(store.get(cx, &key.key, key.window)?.map(|kept| (kept.value, kept.timestamp)))),
+        )
     }
 }
 
@@ -153,14 +159,12 @@ impl<K: Clone, V: Clone, A: Clone> Process<K, V> for Sessions<K, V, A> {
         let at = time_of(record.timestamp)?;
         let now = self.clock.observe(at);
         let close = now.minus(self.windows.gap).minus(self.windows.grace);
-        let mut near =
-            self.store.find(cx, &record.key, at.minus(self.windows.gap), at.plus(self.windows.gap), now.max(at))?;
+        let mut near = self.store.find(cx, &record.key, at.minus(self.windows.gap), at.plus(self.windows.gap), now.max(at))?;
         // What has closed stays as it was given out.
         near.retain(|(session, _)| session.end >= close);
-        let whole = near.iter().fold(Window { start: at, end: at }, |w, (s, _)| Window {
-            start: w.start.min(s.start),
-            end: w.end.max(s.end),
-        });
+        let whole = near
+            .iter()
+            .fold(Window { start: at, end: at }, |w, (s, _)| Window { start: w.start.min(s.start), end: w.end.max(s.end) });
         match whole.end < close {
             true => cx.dropped(&self.name, Dropped::Late),
             false => self.merge(record, whole, near, cx)?,

@@ -167,13 +167,7 @@ impl<K: Clone, V: Clone, A: Clone> Sliding<K, V, A> {
     }
 
     /// The window that begins just after this record.
-    fn right_of(
-        &mut self,
-        r: &Record<K, V>,
-        at: WallTime,
-        holds: Kept<A>,
-        cx: &mut ProcessorCx<'_, '_>,
-    ) -> Result<(), TaskError> {
+    fn right_of(&mut self, r: &Record<K, V>, at: WallTime, holds: Kept<A>, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
         self.write(r, WallTime(at.0 + 1), None, holds.value, holds.timestamp.max(Some(at)), cx)
     }
 

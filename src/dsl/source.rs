@@ -39,7 +39,10 @@ where
     let graph = &mut build.borrow_mut().graph;
     let node = graph.add("KSTREAM-SOURCE", name, Role::Source(vec![topic]), &[]);
     let below = out.clone();
-    graph.source(node, Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), latest: None, next: below.make(parts) })));
+    graph.source(
+        node,
+        Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), latest: None, next: below.make(parts) })),
+    );
     (node, out)
 }
 

@@ -49,7 +49,7 @@ impl StreamsBuilder {
     }
 
     fn segmented(&self, name: NamedStore, width: Duration, retention: Duration) -> Segmented {
-                let segmented = Segmented::new(keeping::place(&self.build, &name, Some(retention)), width, retention);
+        let segmented = Segmented::new(keeping::place(&self.build, &name, Some(retention)), width, retention);
         let kept = segmented.clone();
         let keeper: KeeperFactory = Arc::new(move || Box::new(Keeping::new(kept.clone())));
         self.build.borrow_mut().graph.keeper(segmented.place.name(), keeper);

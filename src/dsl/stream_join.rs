@@ -104,7 +104,10 @@ impl<K: Clone + 'static, V1: Clone + 'static> KStream<K, V1> {
         both: Both<K, V1, V2, R>,
     ) -> KStream<K, R> {
         if joined.name.is_empty() {
-            self.build.borrow_mut().graph.problem(codes::MISSING_NAME, "a join of streams needs a name: its stores are named by it");
+            self.build
+                .borrow_mut()
+                .graph
+                .problem(codes::MISSING_NAME, "a join of streams needs a name: its stores are named by it");
         }
         let left = self.partitioned(&format!("{}-left", joined.name), &joined.key, &joined.this);
         let right = other.partitioned(&format!("{}-right", joined.name), &joined.key, &joined.other);
@@ -163,7 +166,8 @@ impl<K: Clone + 'static, V1: Clone + 'static> KStream<K, V1> {
         let (this, other) = (places.this.place.name(), places.other.place.name());
         let kept_this = graph.add("KSTREAM-WINDOWED", Some(&format!("{name}-this-windowed")), Role::Step, &[left.node]);
         let kept_other = graph.add("KSTREAM-WINDOWED", Some(&format!("{name}-other-windowed")), Role::Step, &[right.node]);
-        let outer = |alone: bool, kind: &str| if alone { format!("{name}-outer-{kind}-join") } else { format!("{name}-{kind}-join") };
+        let outer =
+            |alone: bool, kind: &str| if alone { format!("{name}-outer-{kind}-join") } else { format!("{name}-{kind}-join") };
         let join_this = graph.add("KSTREAM-JOINTHIS", Some(&outer(alone.other, "this")), Role::Step, &[kept_this]);
         let join_other = graph.add("KSTREAM-JOINOTHER", Some(&outer(alone.this, "other")), Role::Step, &[kept_other]);
         let merge = graph.add("KSTREAM-MERGE", Some(&format!("{name}-merge")), Role::Step, &[join_this, join_other]);
@@ -196,7 +200,17 @@ impl<K: 'static> SideParts<K> {
         joiner: Joiner<K, V, W, R>,
         alone: bool,
     ) -> super::join_sides::Way<K, V, W, R> {
-        super::join_sides::Way { is_this, places: self.places, windows: self.windows, key: self.key, mine, theirs, joiner, alone, name: self.name }
+        super::join_sides::Way {
+            is_this,
+            places: self.places,
+            windows: self.windows,
+            key: self.key,
+            mine,
+            theirs,
+            joiner,
+            alone,
+            name: self.name,
+        }
     }
 }
 

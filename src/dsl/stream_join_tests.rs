@@ -74,7 +74,7 @@ fn who_stays_alone_is_told_once_when_the_window_has_closed() {
     assert_eq!(feed(&mut h, "right", "C", 127), [] as [&str; 0], "112 + 10 + 5 is not over yet");
     assert_eq!(feed(&mut h, "right", "D", 128), ["k=b+-@112"]);
     assert_eq!(feed(&mut h, "right", "E", 122), [] as [&str; 0], "b was told of as alone: it meets nobody");
-    assert_eq!(feed(&mut h, "left", "c", 113), [ "k=c+E@122"], "late for others, not for whom its window still holds");
+    assert_eq!(feed(&mut h, "left", "c", 113), ["k=c+E@122"], "late for others, not for whom its window still holds");
     assert_eq!(feed(&mut h, "left", "d", 90), ["k=d+-@90"], "its window has closed: alone at once");
     assert_eq!(feed(&mut h, "left", "e", 200), ["k=-+C@127", "k=-+D@128"]);
 }

@@ -108,9 +108,14 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
             made(spans, emit, Task { store: kept.clone(), step: step.clone(), name: label.clone(), next }, parts)
         });
         let serdes = (Serdes::time_windowed(self.grouping.key.clone(), store.size()), value);
-        keeping::table(&build, node, out, vec![store.name().clone()], serdes, Arc::new(move |cx, key| {
-            Ok(store.get(cx, &key.key, key.window.start)?.map(|kept| (kept.value, kept.timestamp)))
-        }))
+        keeping::table(
+            &build,
+            node,
+            out,
+            vec![store.name().clone()],
+            serdes,
+            Arc::new(move |cx, key| Ok(store.get(cx, &key.key, key.window.start)?.map(|kept| (kept.value, kept.timestamp)))),
+        )
     }
 
     fn closing(&self) -> Option<Closing> {

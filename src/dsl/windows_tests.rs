@@ -18,7 +18,8 @@ fn ms(n: u64) -> Duration {
 }
 
 fn grouped(b: &StreamsBuilder) -> KGroupedStream<String, String> {
-    b.stream("in", Consumed::with(Serdes::string(), Serdes::string())).group_by_key(Grouped::with(Serdes::string(), Serdes::string()))
+    b.stream("in", Consumed::with(Serdes::string(), Serdes::string()))
+        .group_by_key(Grouped::with(Serdes::string(), Serdes::string()))
 }
 
 /// Writes every change of a windowed table as text.
@@ -95,8 +96,15 @@ fn sliding_windows_are_those_of_kafka_streams() {
     }
     let last: Vec<_> = last.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let mut expected = vec![
-        "[A@0/10]=1", "[A@5/15]=1+2", "[A@10/20]=1+2+3", "[A@11/21]=2+3", "[A@12/22]=2+3+4", "[A@16/26]=3+4", "[A@20/30]=3+4+5",
-        "[A@21/31]=4+5", "[A@23/33]=5",
+        "[A@0/10]=1",
+        "[A@5/15]=1+2",
+        "[A@10/20]=1+2+3",
+        "[A@11/21]=2+3",
+        "[A@12/22]=2+3+4",
+        "[A@16/26]=3+4",
+        "[A@20/30]=3+4+5",
+        "[A@21/31]=4+5",
+        "[A@23/33]=5",
     ];
     expected.sort_unstable();
     assert_eq!(last, expected);

@@ -86,10 +86,7 @@ impl<K, V> Consumed<K, V> {
     #[must_use]
     #[doc(alias = "withTimestampExtractor")]
     #[doc(alias = "TimestampExtractor")]
-    pub fn timestamps(
-        mut self,
-        f: impl Fn(&Record<K, V>, Option<WallTime>) -> Option<WallTime> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn timestamps(mut self, f: impl Fn(&Record<K, V>, Option<WallTime>) -> Option<WallTime> + Send + Sync + 'static) -> Self {
         self.times = Timestamps::Custom(Arc::new(f));
         self
     }

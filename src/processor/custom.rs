@@ -27,12 +27,7 @@ pub trait Processor<K, V> {
         None
     }
     /// The timer of a key is due; it was set for `at` and is gone now.
-    fn on_timer(
-        &mut self,
-        _key: K,
-        _at: WallTime,
-        _cx: &mut Forward<'_, '_, '_, Self::KOut, Self::VOut>,
-    ) -> Result<(), TaskError> {
+    fn on_timer(&mut self, _key: K, _at: WallTime, _cx: &mut Forward<'_, '_, '_, Self::KOut, Self::VOut>) -> Result<(), TaskError> {
         Ok(())
     }
     /// A timer of [`Self::punctuations`] is due at `at`.

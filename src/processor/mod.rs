@@ -4,9 +4,9 @@
 mod custom;
 mod cx;
 mod fixed;
+mod global;
 mod ordered;
 mod place;
-mod global;
 mod record;
 mod segmented;
 mod session_store;
@@ -21,19 +21,19 @@ pub use custom::{Forward, Processor, Punctuate, PunctuationKind, Punctuator};
 pub use cx::{BadRecords, Environment, ProcessorCx};
 pub(crate) use fixed::Fixed;
 pub use fixed::{FixedKeyProcessor, FixedKeyRecord, ForwardValues};
+pub use global::GlobalRef;
 pub(crate) use ordered::{Ordered, Parts as KeyParts};
 pub use place::{Kept, Place};
-pub use global::GlobalRef;
 pub use record::{Change, Record};
 pub use segmented::Order;
 pub(crate) use segmented::{Expiry, Keeping, Segmented, StreamClock, millis};
 pub use session_store::SessionStore;
+pub use store::StoreRef;
 pub use timers::Timers;
 pub use versioned_store::{Version, VersionedStore};
 pub(crate) use window_index::WindowIndex;
 pub use window_store::WindowStore;
 pub(crate) use window_store::time_of;
-pub use store::StoreRef;
 
 use crate::task::TaskError;
 

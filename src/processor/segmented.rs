@@ -104,7 +104,8 @@ impl Segmented {
         }
         let within = |segment: i64| Ordered::of(DATA).number(segment).key(key);
         let bounds = |segment: i64| {
-            let end = to.0.checked_add(1).map_or_else(|| within(segment).byte(u8::MAX), |after| within(segment).time(WallTime(after)));
+            let end =
+                to.0.checked_add(1).map_or_else(|| within(segment).byte(u8::MAX), |after| within(segment).time(WallTime(after)));
             (within(segment).time(from).bytes(), end.bytes())
         };
         for n in 0..=last - first {

@@ -157,7 +157,8 @@ impl<K, V> VersionedStore<K, V> {
     fn expire(&self, cx: &mut ProcessorCx<'_, '_>, key: &[u8]) -> Result<(), TaskError> {
         let Some(now) = cx.stream_time() else { return Ok(()) };
         let limit = WallTime(now.0.saturating_sub(self.history));
-        let scan = self.place.range(cx, (Ordered::of(HISTORY).key(key).bytes(), Ordered::of(HISTORY).key(key).time(limit).bytes()))?;
+        let scan =
+            self.place.range(cx, (Ordered::of(HISTORY).key(key).bytes(), Ordered::of(HISTORY).key(key).time(limit).bytes()))?;
         let gone = scan.map(|e| e.map(|(entry, _)| entry)).collect::<Result<Vec<_>, _>>()?;
         gone.iter().try_for_each(|entry| self.place.put(cx, entry, None))
     }

@@ -41,11 +41,7 @@ impl WindowIndex {
         }
     }
     /// The windows that end before `close`, the earliest first; they wait no more.
-    pub(crate) fn take_before(
-        &mut self,
-        cx: &mut ProcessorCx<'_, '_>,
-        close: WallTime,
-    ) -> Result<Vec<(Bytes, Window)>, TaskError> {
+    pub(crate) fn take_before(&mut self, cx: &mut ProcessorCx<'_, '_>, close: WallTime) -> Result<Vec<(Bytes, Window)>, TaskError> {
         let mut taken = Vec::new();
         if self.earliest >= close {
             return Ok(taken);

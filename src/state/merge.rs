@@ -47,7 +47,9 @@ impl Merge {
         let (mut first, direction): (Option<(usize, Bytes)>, _) = (None, self.1);
         for (i, layer) in self.0.iter_mut().enumerate() {
             match layer.peek() {
-                Some(Ok((key, _))) if first.as_ref().is_none_or(|(_, f)| direction.is_before(key, f)) => first = Some((i, key.clone())),
+                Some(Ok((key, _))) if first.as_ref().is_none_or(|(_, f)| direction.is_before(key, f)) => {
+                    first = Some((i, key.clone()))
+                }
                 Some(Err(_)) => return layer.next(),
                 _ => {}
             }

@@ -45,7 +45,9 @@ fn application(name: &str) -> Application {
     let within = JoinWindows::of_time_difference_and_grace(ms(300), ms(500));
     let how = StreamJoined::named("paid", text(), text(), text());
     let or = |v: Option<String>| v.unwrap_or("-".to_owned());
-    orders.outer_join(&payments, within, how, move |_, o, p| format!("{}+{}", or(o), or(p))).to(topic("paid"), Produced::with(text(), text()));
+    orders
+        .outer_join(&payments, within, how, move |_, o, p| format!("{}+{}", or(o), or(p)))
+        .to(topic("paid"), Produced::with(text(), text()));
     b.build().expect("a topology")
 }
 
