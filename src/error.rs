@@ -225,6 +225,8 @@ pub mod codes {
         STATE_DIR_LOCKED = 602;
         /// A changelog that can't be restored.
         RESTORE_FAILED = 603;
+        /// A key's partition is in another process.
+        STORE_ELSEWHERE = 604;
         /// A request that breaks the envelope's rules.
         REQUEST_INVALID = 701;
         /// A known operation ID with other content.

@@ -21,6 +21,7 @@ use crate::time::SystemClock;
 
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
 use super::purge::{Purge, purged};
+use super::stores::Stores;
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -38,6 +39,7 @@ pub enum ProcessEnd {
 pub struct Process {
     streams: KafkaStreams,
     globals: Option<GlobalThread>,
+    stores: Stores,
     state: StateManager,
     purge: Option<Purge>,
     stop_within: Duration,
@@ -119,13 +121,25 @@ impl Process {
             reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
             Ok(reader)
         })?;
+        let stores = Stores::new(
+            composed.stream.unit.clone(),
+            composed.stores.clone(),
+            state.views().clone(),
+            globals.clone(),
+            edges.avro.clone(),
+        );
         let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let streams =
             patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
         let globals = reader.map(GlobalThread::start);
-        Ok(Self { streams, globals, state, purge, stop_within: config.stop_within.0 })
+        Ok(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 })
+    }
+
+    /// Its stores, for queries: `process.stores().store("counts")`.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
     }
 
     /// What the threads are about.

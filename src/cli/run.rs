@@ -59,10 +59,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();
+    let stores = StoresSlot::default();
     let server = match config.admin.listen.as_str() {
         "" => None,
         listen => {
-            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone()))?;
+            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone(), stores.clone()))?;
             tracing::info!(address = %server.address, "metrics and health");
             Some(server)
         }
@@ -72,6 +73,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         tracing::warn!(error = %e, "waiting");
     };
     let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
+    let _ = stores.set(process.stores().clone());
     let ended = process.run(&stop, &|state| {
         tracing::info!(?state, "state");
         match state {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::app::{Edges, Schemas, Weakened, compose, external_counts};
+use crate::app::{Edges, Schemas, Stores, Weakened, compose, external_counts};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
@@ -111,6 +111,7 @@ pub struct TopologyTestDriver {
     cluster: MemoryCluster,
     port: Arc<ScriptedPort>,
     member: Member,
+    stores: Stores,
     read: BTreeMap<TopicName, usize>,
 }
 
@@ -153,8 +154,10 @@ impl TopologyTestDriver {
         let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })?;
         let metrics = Metrics::unread()?;
         let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
+        let (views, globals) = (place.state.views().clone(), composed.globals.1.clone());
+        let stores = Stores::new(composed.stream.unit.clone(), composed.stores.clone(), views, globals, edges.avro.clone());
         let member = Member::start(&composed, &place)?;
-        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, read: BTreeMap::new() };
+        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, stores, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
     }
@@ -221,6 +224,11 @@ impl TopologyTestDriver {
         let fresh = all.into_iter().skip(*seen).map(Output::of).collect::<Vec<_>>();
         *seen += fresh.len();
         fresh
+    }
+
+    /// The stores as queries see them: committed data only.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
     }
 
     /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.

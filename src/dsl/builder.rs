@@ -170,6 +170,7 @@ pub(super) fn store<K, V>(build: &Shared, m: &Materialized<K, V>) -> StoreRef<K,
     let name = StoreName::new(&m.name);
     let changelog = topics::changelog(graph.application(), &m.name);
     let config = [("cleanup.policy".to_owned(), "compact".to_owned())].into();
+    graph.shape(&name, m.key.shape(), m.value.shape());
     let place = graph.store(StoreSpec {
         name: name.clone(),
         engine: engine_of(m),

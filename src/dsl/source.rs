@@ -73,8 +73,28 @@ where
 {
     let store = store(build, &materialized);
     let nullable = crate::serdes::Serdes::optional(materialized.value.clone());
-    let (source, out) = source(build, topic, None, Consumed::with(materialized.key.clone(), nullable));
-    upserts(build, "KTABLE-SOURCE", None, source, &out, store)
+    let nullable_key = crate::serdes::Serdes::optional(materialized.key.clone());
+    let (source, out) = source(build, topic, None, Consumed::with(nullable_key, nullable));
+    upserts(build, "KTABLE-SOURCE", None, source, &keyed(&out), store)
+}
+
+/// Only what has a key: a table has no place for the rest.
+fn keyed<K, V>(from: &Outlets<Option<K>, V>) -> Outlets<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let out = Outlets::<K, V>::new();
+    let below = out.clone();
+    let f = Arc::new(|r: Record<Option<K>, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, V>| {
+        let Record { key: Some(key), value, timestamp, headers } = r else {
+            tracing::warn!(origin = cx.origin_text(), "skipped a record without a key: a table can't hold it");
+            return Ok(());
+        };
+        next.process(Record { key, value, timestamp, headers }, cx)
+    });
+    from.add(move |parts| Box::new(Each { f: f.clone(), next: below.make(parts) }));
+    out
 }
 
 /// A node that writes a store from a stream of optional values and passes changes on.

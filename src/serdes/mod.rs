@@ -15,7 +15,7 @@ mod serde;
 #[cfg(test)]
 mod tests;
 
-pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Target};
+pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Shape, Target};
 pub use avro::SchemaSource;
 pub use binary::Limits;
 pub use schema::ParsedSchema;
