@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::app::{Edges, Schemas, Stores, Weakened, compose, external_counts};
+use crate::app::{Composed, Edges, Schemas, Stores, Weakened, compose, external_counts};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
@@ -111,8 +111,26 @@ pub struct TopologyTestDriver {
     cluster: MemoryCluster,
     port: Arc<ScriptedPort>,
     member: Member,
+    ground: Ground,
     stores: Stores,
     read: BTreeMap<TopicName, usize>,
+}
+
+/// What a process is started from.
+struct Ground {
+    composed: Composed,
+    place: Place,
+    edges: Edges,
+}
+
+/// Stores that begin empty.
+fn no_state() -> Result<StateManager> {
+    StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })
+}
+
+fn stores_of(composed: &Composed, place: &Place, edges: &Edges) -> Stores {
+    let (views, globals) = (place.state.views().clone(), composed.globals.1.clone());
+    Stores::new(composed.stream.unit.clone(), composed.stores.clone(), views, globals, edges.avro.clone())
 }
 
 impl TopologyTestDriver {
@@ -151,13 +169,13 @@ impl TopologyTestDriver {
         let options = RuntimeOptions::default();
         let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
         ensure_topics(admin.as_ref(), &plans, &options)?;
-        let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })?;
         let metrics = Metrics::unread()?;
-        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
-        let (views, globals) = (place.state.views().clone(), composed.globals.1.clone());
-        let stores = Stores::new(composed.stream.unit.clone(), composed.stores.clone(), views, globals, edges.avro.clone());
+        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state: no_state()?, number: 0, options, metrics };
         let member = Member::start(&composed, &place)?;
-        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, stores, read: BTreeMap::new() };
+        let stores = stores_of(&composed, &place, &edges);
+        let application = application.id.clone();
+        let ground = Ground { composed, place, edges };
+        let mut driver = Self { application, clock, cluster, port, member, ground, stores, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
     }
@@ -224,6 +242,17 @@ impl TopologyTestDriver {
         let fresh = all.into_iter().skip(*seen).map(Output::of).collect::<Vec<_>>();
         *seen += fresh.len();
         fresh
+    }
+
+    /// The process is killed and its disk lost; another one takes its place and restores everything from the cluster.
+    ///
+    /// # Errors
+    /// What a real start would say.
+    pub fn lose_process(&mut self) -> Result<()> {
+        self.ground.place.state = no_state()?;
+        self.member = Member::start(&self.ground.composed, &self.ground.place)?;
+        self.stores = stores_of(&self.ground.composed, &self.ground.place, &self.ground.edges);
+        self.settle()
     }
 
     /// The stores as queries see them: committed data only.

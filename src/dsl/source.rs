@@ -9,7 +9,7 @@ use crate::topology::{Ingest, NodeId, Role};
 use std::sync::Arc;
 
 use super::KStream;
-use super::builder::{Shared, store, stream_of};
+use super::builder::{Shared, source_store, store, stream_of};
 use super::outlets::{Each, Outlets};
 use super::table::{KTable, upsert};
 use super::with::{Consumed, Materialized};
@@ -71,7 +71,28 @@ where
     K: Clone + 'static,
     V: Clone + 'static,
 {
-    let store = store(build, &materialized);
+    if build.borrow().optimize {
+        return kept_topic(build, topic, &materialized).0;
+    }
+    let kept = store(build, &materialized);
+    filled(build, topic, &materialized, kept)
+}
+
+/// A topic as a table whose store is restored from the topic itself, and the store.
+pub(super) fn kept_topic<K, V>(build: &Shared, topic: TopicName, how: &Materialized<K, V>) -> (KTable<K, V>, StoreRef<K, V>)
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let kept = source_store(build, how, &topic);
+    (filled(build, topic, how, kept.clone()), kept)
+}
+
+fn filled<K, V>(build: &Shared, topic: TopicName, materialized: &Materialized<K, V>, store: StoreRef<K, V>) -> KTable<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
     let nullable = crate::serdes::Serdes::optional(materialized.value.clone());
     let nullable_key = crate::serdes::Serdes::optional(materialized.key.clone());
     let (source, out) = source(build, topic, None, Consumed::with(nullable_key, nullable));

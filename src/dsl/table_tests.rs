@@ -362,3 +362,29 @@ fn a_foreign_key_join_needs_serdes() {
     assert!(d.to_string().contains("`joined`") && d.to_string().contains("materialized"), "{d}");
     assert_eq!(d.iter().next().map(|d| d.code), Some(codes::MISSING_NAME));
 }
+
+/// If this broke, `optimize` would leave topics that nobody needs, or a deploy that turns it on would not be seen to move state.
+#[test]
+fn an_optimized_topology_has_fewer_topics() {
+    let build = |optimize: bool| {
+        let b = StreamsBuilder::new("app");
+        let b = if optimize { b.optimize() } else { b };
+        let table = b.table("t", kept("t"));
+        let s = b.stream("s", Consumed::with(text(), text())).select_key(|_, v| v.clone());
+        s.group_by_key(Grouped::with(text(), text())).count("counts");
+        s.join(&table, Joined::named("j", text(), text()), |_, v, t| Some(v + &t)).to("out", write(text()));
+        b.build().unwrap().topology
+    };
+    let topics = |optimize: bool| {
+        let topology = build(optimize);
+        let counts = BTreeMap::from([(TopicName::new("s"), 4), (TopicName::new("t"), 4)]);
+        let layout = topology.layout(&counts, None).unwrap();
+        let all = topology.topics(&layout).into_iter().map(|t| t.name.to_string()).filter(|t| t.starts_with("app-"));
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(topics(true), ["app-counts-repartition", "app-counts-changelog"]);
+    let mut plain = topics(false);
+    plain.sort();
+    assert_eq!(plain, ["app-counts-changelog", "app-counts-repartition", "app-j-repartition", "app-t-changelog"]);
+    assert_ne!(build(true).fingerprint(), build(false).fingerprint());
+}

@@ -161,7 +161,8 @@ impl<C: Cluster> StreamThread<C> {
                     }
                     task.drop_open();
                 }
-                let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind))?;
+                let sources: Vec<_> = self.tasks.all().flat_map(|t| &t.parts).map(|p| (p.tp.clone(), p.committed)).collect();
+                let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind), &sources)?;
                 recovery.stage = Stage::Restore(restore);
                 Ok(false)
             }

@@ -40,8 +40,9 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    /// Reads where the changelogs end now, and drops local data that is not a prefix of them.
-    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>) -> Step<Self> {
+    /// Reads where the changelogs end now, and drops local data that is not a prefix of them. A changelog that is also a source of
+    /// the task ends where the group stands: what comes after is still to be processed.
+    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>, sources: &[(Tp, NextOffset)]) -> Step<Self> {
         let mut goals = Vec::new();
         let mut reader = None;
         for (task, stores) in stores.iter_mut() {
@@ -51,6 +52,7 @@ impl Restore {
                     none => none.insert(cluster.reader(Isolation::Committed)?),
                 };
                 let (earliest, target) = reader.ends(&tp, Isolation::Uncommitted)?;
+                let target = sources.iter().find(|(s, _)| *s == tp).map_or(target, |(_, at)| (*at).max(earliest));
                 let at = match local {
                     Some(at) if earliest <= at && at <= target => at,
                     Some(at) => {
