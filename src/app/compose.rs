@@ -75,7 +75,8 @@ pub struct Composed {
 pub fn external_counts(application: &Application, admin: &dyn Admin) -> Result<BTreeMap<TopicName, u32>> {
     let mut counts = BTreeMap::new();
     let results = application.results.iter().chain(&application.dead_letters).cloned();
-    for topic in application.topology.external_sources().into_iter().chain(results) {
+    let graph = &application.topology;
+    for topic in graph.external_sources().into_iter().chain(graph.external_sinks()).chain(results) {
         if let Some(info) = admin.topic(&topic).map_err(error_of)? {
             counts.insert(topic, info.partitions);
         }

@@ -19,6 +19,7 @@ use crate::topology::{Graph, NodeId, Role};
 use super::global::{self, GlobalKTable};
 use super::outlets::Outlets;
 use super::source;
+use super::suppress::Closing;
 use super::table::KTable;
 use super::with::{Consumed, Materialized};
 use super::{Application, KStream, Policy};
@@ -33,6 +34,8 @@ pub(super) struct Build {
     pub(super) optimize: bool,
     /// What was repartitioned already, by node: the stream behind the topic.
     pub(super) repartitioned: BTreeMap<NodeId, Box<dyn Any>>,
+    /// When the windows of a node close.
+    pub(super) closings: BTreeMap<NodeId, Closing>,
 }
 
 /// The shared handle.
@@ -40,7 +43,7 @@ pub(super) type Shared = Rc<RefCell<Build>>;
 
 /// Builds a topology. Errors are collected and told all at once by [`StreamsBuilder::build`].
 pub struct StreamsBuilder {
-    build: Shared,
+    pub(super) build: Shared,
     version: i64,
     dead_letters: Option<TopicName>,
 }
@@ -56,6 +59,7 @@ impl StreamsBuilder {
             results: None,
             optimize: false,
             repartitioned: BTreeMap::new(),
+            closings: BTreeMap::new(),
         };
         Self { build: Rc::new(RefCell::new(build)), version: 1, dead_letters: None }
     }

@@ -4,6 +4,7 @@ use crate::ids::TopicName;
 use crate::processor::{Change, Next, ProcessorCx, Record, StoreRef};
 use crate::record::InRecord;
 use crate::task::TaskError;
+use crate::time::WallTime;
 use crate::topology::{Ingest, NodeId, Role};
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::KStream;
 use super::builder::{Shared, source_store, store, stream_of};
 use super::outlets::{Each, Outlets};
 use super::table::{KTable, upsert};
-use super::with::{Consumed, Materialized};
+use super::with::{Consumed, Materialized, Timestamps};
 
 pub(super) fn stream<K, V>(build: &Shared, topic: TopicName, name: Option<&str>, consumed: Consumed<K, V>) -> KStream<K, V>
 where
@@ -38,12 +39,17 @@ where
     let graph = &mut build.borrow_mut().graph;
     let node = graph.add("KSTREAM-SOURCE", name, Role::Source(vec![topic]), &[]);
     let below = out.clone();
-    graph.source(node, Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), next: below.make(parts) })));
+    graph.source(
+        node,
+        Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), latest: None, next: below.make(parts) })),
+    );
     (node, out)
 }
 
 struct Source<K, V> {
     consumed: Consumed<K, V>,
+    /// The largest time so far.
+    latest: Option<WallTime>,
     next: Next<K, V>,
 }
 
@@ -57,7 +63,17 @@ impl<K, V> Ingest for Source<K, V> {
         let value = self.consumed.value.decode(cx.raw(&r.tp.topic, r.value.as_ref(), &r.headers));
         match (key, value) {
             (Ok(key), Ok(value)) => {
-                let record = Record { key, value, timestamp: r.timestamp, headers: r.headers.clone() };
+                let mut record = Record { key, value, timestamp: r.timestamp, headers: r.headers.clone() };
+                match &self.consumed.times {
+                    Timestamps::OfRecord => {}
+                    Timestamps::Wall => record.timestamp = Some(cx.now().wall),
+                    Timestamps::Custom(f) => match f(&record, self.latest) {
+                        None => return Ok(()),
+                        at => record.timestamp = at,
+                    },
+                }
+                self.latest = self.latest.max(record.timestamp);
+                cx.observe(record.timestamp);
                 self.next.process(record, cx)
             }
             (Err(e), _) | (_, Err(e)) => cx.settle(Err(e.into())),

@@ -11,6 +11,7 @@ pub mod internal;
 mod logical;
 mod schema;
 mod serde;
+mod windowed;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Shape, Target};
 pub use avro::SchemaSource;
 pub use binary::Limits;
 pub use schema::ParsedSchema;
+pub use windowed::{Window, Windowed};
 
 use crate::error::{Error, Fault, codes};
 

@@ -211,7 +211,7 @@ fn json_reason(e: &serde_json::Error) -> String {
     if e.line() == 0 { kind.to_owned() } else { format!("{kind} (line {}, column {})", e.line(), e.column()) }
 }
 
-fn undecodable(raw: Raw<'_>, why: &str) -> Error {
+pub(super) fn undecodable(raw: Raw<'_>, why: &str) -> Error {
     Error::new(codes::UNDECODABLE, Fault::Data, format!("decoding a record of {}: {why}", raw.topic))
 }
 

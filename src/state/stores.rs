@@ -11,7 +11,7 @@ use crate::record::InRecord;
 use crate::time::{Clock, SystemClock};
 
 use super::cache::{CacheBudget, ObjectCache};
-use super::merge::{Layer, Merge};
+use super::merge::{Direction, Layer, Merge};
 use super::overlay::{Bounds, Changes, Overlay, Walk};
 use super::table::{Mark, Table};
 use super::views::Listed;
@@ -111,7 +111,7 @@ impl TaskStores {
     /// # Errors
     /// As the entries of the scan: `STORE_FAILED`.
     pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {
-        self.scan(store, &Bounds::prefix(prefix))
+        self.scan(store, &Bounds::prefix(prefix), Direction::Up)
     }
 
     /// Entries with `from <= key < to`, in key order.
@@ -119,19 +119,32 @@ impl TaskStores {
     /// # Errors
     /// As the entries of the scan: `STORE_FAILED`.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
-        self.scan(store, &Bounds::new(from, to))
+        self.scan(store, &Bounds::new(from, to), Direction::Up)
+    }
+
+    /// Entries with `from <= key < to`, the greatest key first.
+    ///
+    /// # Errors
+    /// As the entries of the scan: `STORE_FAILED`.
+    pub fn range_back(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
+        self.scan(store, &Bounds::new(from, to), Direction::Down)
+    }
+
+    /// Removes an entry here and not in the changelog, whose own retention ends it: for entries past a store's retention.
+    pub fn forget(&mut self, store: StoreId, key: Bytes) {
+        self.stores[store.0].open.put(key, None);
     }
 
     /// Overlays first, then the engine's snapshot: what the writer applies between the two is in both, not in none.
-    fn scan(&mut self, store: StoreId, bounds: &Bounds) -> StoreResult<Scan> {
+    fn scan(&mut self, store: StoreId, bounds: &Bounds, direction: Direction) -> StoreResult<Scan> {
         self.forget_applied();
         let s = &self.stores[store.0];
-        let mut layers: Vec<Layer> = vec![Box::new(s.open.slice(bounds).into_iter().map(Ok))];
+        let mut layers: Vec<Layer> = vec![direction.turn(s.open.slice(bounds).into_iter().map(Ok))];
         for queued in self.queue.iter().rev() {
-            layers.push(Box::new(Walk::new(queued.parts[store.0].changes.clone(), bounds).map(Ok)));
+            layers.push(direction.turn(Walk::new(queued.parts[store.0].changes.clone(), bounds).map(Ok)));
         }
-        layers.push(s.table.scan(bounds));
-        Ok(Box::new(Merge::new(layers)))
+        layers.push(s.table.scan(bounds, direction));
+        Ok(Box::new(Merge::new(layers, direction)))
     }
 
     // ---- what the runtime does ----

@@ -58,4 +58,12 @@ impl<'a> TxCx<'a> {
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
         self.stores.range(store, from, to)
     }
+    /// As [`range`](Self::range), the greatest key first.
+    pub fn range_back(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
+        self.stores.range_back(store, from, to)
+    }
+    /// Removes an entry that is past its store's retention: here, not in the changelog.
+    pub fn forget(&mut self, store: StoreId, key: Bytes) {
+        self.stores.forget(store, key);
+    }
 }

@@ -5,7 +5,8 @@ mod plan;
 
 pub use cx::{Emit, TxCx};
 pub use plan::{
-    GlobalPlan, InternalTopic, RecordCheck, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed, TopicUse, UnitPlan,
+    CountDropped, Dropped, GlobalPlan, InternalTopic, RecordCheck, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed,
+    TopicUse, UnitPlan,
 };
 
 use std::fmt;

@@ -58,6 +58,31 @@ pub struct InternalTopic {
     pub usage: TopicUse,
 }
 
+/// Why a step gave a record up without an error, as Kafka Streams does too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Dropped {
+    /// Every window that it belongs to was closed.
+    Late,
+    /// It has no key to be grouped or joined by.
+    NullKey,
+    /// It has no value to be joined.
+    NullValue,
+}
+
+impl Dropped {
+    /// As a label of metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Dropped::Late => "late",
+            Dropped::NullKey => "null_key",
+            Dropped::NullValue => "null_value",
+        }
+    }
+}
+
+/// Counts a record that a step, by name, gave up.
+pub type CountDropped = Arc<dyn Fn(&str, Dropped) + Send + Sync>;
+
 /// What a task is made from.
 pub struct TaskSeed {
     /// Which task.
@@ -68,6 +93,8 @@ pub struct TaskSeed {
     pub clock: SharedClock,
     /// A number that no earlier assignment of this process had: with the process incarnation it makes the epoch.
     pub assignment: u64,
+    /// Counts what its steps give up.
+    pub dropped: CountDropped,
 }
 
 /// Makes a task; called on the stream thread at each assignment.

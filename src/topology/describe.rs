@@ -39,8 +39,9 @@ impl Topology {
                 writeln!(text, "    Processor: {} (stores: [{}])", node.name, stores.join(", "))
             }
             Role::Sink(topic) => writeln!(text, "    Sink: {} (topic: {topic})", node.name),
+            Role::ComputedSink => writeln!(text, "    Sink: {} (extractor class: computed)", node.name),
         };
-        if !matches!(node.role, Role::Sink(_)) {
+        if !matches!(node.role, Role::Sink(_) | Role::ComputedSink) {
             let below = self.nodes().iter().filter(|n| n.above.contains(&node.id)).map(|n| n.name.as_str());
             let _ = writeln!(text, "      --> {}", list(below.collect()));
         }
@@ -78,7 +79,7 @@ impl Topology {
                 Role::Sink(topic) => {
                     let _ = writeln!(text, "  n{} --> {}([\"{topic}\"])", node.id.0, topic_id(topic.as_str()));
                 }
-                Role::Step => {}
+                Role::Step | Role::ComputedSink => {}
             }
         }
         text

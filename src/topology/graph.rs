@@ -27,6 +27,8 @@ pub enum Role {
     Step,
     /// Writes a topic.
     Sink(TopicName),
+    /// Writes topics that each record names.
+    ComputedSink,
 }
 
 /// A node.
@@ -61,9 +63,12 @@ pub struct Parts<'a> {
     pub layout: &'a Layout,
     /// Nodes with several parents, made once a task.
     pub shared: HashMap<NodeId, Box<dyn Any>>,
-    /// Nodes that are called by time.
+    /// Nodes that are called without a record.
     pub punctuators: Vec<Box<dyn Punctuator>>,
 }
+
+/// Makes what keeps a store of user code within its bounds, once a task.
+pub type KeeperFactory = Arc<dyn Fn() -> Box<dyn Punctuator> + Send + Sync>;
 
 pub(super) struct StoreEntry {
     pub(super) spec: StoreSpec,
@@ -100,6 +105,7 @@ pub struct Graph {
     pub(super) repartitions: Vec<Repartition>,
     /// Steps whose inputs must have the same partition count.
     pub(super) copartitioned: Vec<NodeId>,
+    pub(super) keepers: Vec<(StoreName, KeeperFactory)>,
     problems: Vec<(crate::error::Code, String)>,
 }
 
@@ -115,6 +121,7 @@ impl Graph {
             shapes: BTreeMap::new(),
             repartitions: Vec::new(),
             copartitioned: Vec::new(),
+            keepers: Vec::new(),
             problems: Vec::new(),
         }
     }
@@ -125,6 +132,14 @@ impl Graph {
     /// The generated name that the next node would get: `KSTREAM-FILTER-0000000001`.
     pub fn generated(&self, kind: &str) -> String {
         format!("{kind}-{:010}", self.nodes.len())
+    }
+    /// A node's name.
+    pub fn name_of(&self, node: NodeId) -> &str {
+        &self.nodes[node.0].name
+    }
+    /// The nodes that feed a node.
+    pub fn above(&self, node: NodeId) -> &[NodeId] {
+        &self.nodes[node.0].above
     }
     /// Adds a node under `name`, or under a generated one of its `kind`.
     pub fn add(&mut self, kind: &str, name: Option<&str>, role: Role, above: &[NodeId]) -> NodeId {
@@ -155,6 +170,10 @@ impl Graph {
         let entry = StoreEntry { spec, place: place.clone(), users: BTreeSet::new() };
         self.stores.insert(entry.spec.name.clone(), entry);
         place
+    }
+    /// Says what keeps a store within its bounds.
+    pub fn keeper(&mut self, store: &StoreName, keeper: KeeperFactory) {
+        self.keepers.push((store.clone(), keeper));
     }
     /// Adds a store that holds the whole topic above `node`; every process fills its own, and any step may read it.
     pub fn global(&mut self, spec: StoreSpec, node: NodeId, check: GlobalCheck) {

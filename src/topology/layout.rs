@@ -15,6 +15,15 @@ pub struct Layout {
     pub partitions: BTreeMap<TopicName, u32>,
     /// Partitions of the operations, outbox, control, commands and plans topics: the largest source, unless set.
     pub operations: u32,
+    /// By topic that is written and that we don't make, where it is known.
+    pub sinks: BTreeMap<TopicName, u32>,
+}
+
+impl Layout {
+    /// Partition counts of all topics that can be written.
+    pub fn written(&self) -> BTreeMap<TopicName, u32> {
+        self.sinks.iter().chain(&self.partitions).map(|(t, n)| (t.clone(), *n)).collect()
+    }
 }
 
 impl Topology {
@@ -31,6 +40,8 @@ impl Topology {
         let own = self.subtopologies().iter().filter(|s| s.has_tasks()).flat_map(|s| self.sources_of(s));
         let largest = own.filter_map(|t| layout.partitions.get(&t)).max().copied();
         layout.operations = operations.or(largest).unwrap_or(1);
+        let sinks = self.external_sinks().into_iter();
+        layout.sinks = sinks.filter_map(|t| external.get(&t).map(|n| (t, *n))).collect();
         self.size_repartitions(&mut layout);
         self.prove_copartitioning(&layout, &mut d);
         d.or(Some(layout))

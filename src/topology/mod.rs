@@ -8,7 +8,7 @@ mod plan;
 mod stores;
 mod stream_task;
 
-pub use graph::{GlobalCheck, Graph, Ingest, Node, NodeId, Parts, Role, SourceFactory, Subtopology, Topology};
+pub use graph::{GlobalCheck, Graph, Ingest, KeeperFactory, Node, NodeId, Parts, Role, SourceFactory, Subtopology, Topology};
 pub use layout::Layout;
 pub use plan::Environments;
 pub use stores::StoreInfo;

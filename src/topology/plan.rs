@@ -11,7 +11,7 @@ use crate::state::{Globals, StoreId};
 use crate::task::{GlobalPlan, InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
 
 use super::graph::GlobalEntry;
-use super::{Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
+use super::{KeeperFactory, Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
 
 /// What all tasks of a topology get from outside.
 #[derive(Clone)]
@@ -72,17 +72,22 @@ impl Topology {
             reading,
         });
         let sources = sources.collect();
-        let factories = Arc::new(factories);
+        let (factories, keepers) = (Arc::new(factories), Arc::new(self.keepers_of(part)));
         let build = move |seed: TaskSeed| -> crate::error::Result<Box<dyn crate::task::Task>> {
             let environment = Environment {
                 task: seed.id,
                 avro: environments.avro.clone(),
                 bad: environments.bad.clone(),
+                dropped: seed.dropped,
                 globals: environments.globals.clone(),
             };
-            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone())))
+            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone(), keepers.clone())))
         };
         SubtopologyPlan { id: part.id, sources, stores, build: Arc::new(build) }
+    }
+
+    fn keepers_of(&self, part: &Subtopology) -> Vec<KeeperFactory> {
+        self.graph.keepers.iter().filter(|(store, _)| part.stores.contains(store)).map(|(_, keeper)| keeper.clone()).collect()
     }
 
     /// Topics that must exist: repartition topics and changelogs (ours), sources and sinks (the user's).
