@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use crate::admin::{AdminServer, Health};
+use crate::admin::{AdminServer, Health, StoresSlot};
 use crate::app::{self, Process, ProcessEnd};
 use crate::error::{Error, Fault, Result, codes};
 use crate::runtime::State;

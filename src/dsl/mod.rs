@@ -26,7 +26,6 @@ mod stream_join;
 mod subscription;
 mod suppress;
 mod table;
-mod table;
 mod table_group;
 mod table_join;
 mod time_windows;
@@ -41,6 +40,7 @@ pub(crate) mod harness;
 mod stream_join_tests;
 #[cfg(test)]
 mod suppress_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use crate::offset::NextOffset;
 use crate::record::InRecord;
 use crate::time::{Clock, SystemClock};
 
+use super::merge::Direction;
 use super::overlay::{Bounds, Changes};
 use super::table::{Mark, Table};
 use super::writer::{Part, Sealed, Writer};
@@ -120,6 +121,6 @@ impl Table {
             Ok((key, value)) => value.map(|value| Ok((key, value))),
             Err(e) => Some(Err(e)),
         };
-        Box::new(self.scan(bounds).filter_map(kept))
+        Box::new(self.scan(bounds, Direction::Up).filter_map(kept))
     }
 }
