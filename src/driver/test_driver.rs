@@ -252,7 +252,15 @@ impl TopologyTestDriver {
         self.ground.place.state = no_state()?;
         self.member = Member::start(&self.ground.composed, &self.ground.place)?;
         self.stores = stores_of(&self.ground.composed, &self.ground.place, &self.ground.edges);
-        self.settle()
+        self.settle()?;
+        for _ in 0..ROUNDS {
+            if self.member.is_running() {
+                return Ok(());
+            }
+            self.clock.advance(SHORT);
+            self.settle()?;
+        }
+        Err(Error::new(codes::BUG, Fault::Bug, format!("starting {} anew in the driver: it never runs", self.application)))
     }
 
     /// The stores as queries see them: committed data only.

@@ -3,7 +3,7 @@
 use crate::ids::TopicName;
 use crate::processor::{Change, Next, ProcessorCx, Record, StoreRef};
 use crate::record::InRecord;
-use crate::task::TaskError;
+use crate::task::{Dropped, TaskError};
 use crate::time::WallTime;
 use crate::topology::{Ingest, NodeId, Role};
 
@@ -112,24 +112,26 @@ where
     let nullable = crate::serdes::Serdes::optional(materialized.value.clone());
     let nullable_key = crate::serdes::Serdes::optional(materialized.key.clone());
     let (source, out) = source(build, topic, None, Consumed::with(nullable_key, nullable));
-    upserts(build, "KTABLE-SOURCE", None, source, &keyed(&out), store)
+    let label = build.borrow().graph.generated("KTABLE-SOURCE");
+    upserts(build, "KTABLE-SOURCE", None, source, &keyed(&out, label), store)
 }
 
 /// Only what has a key: a table has no place for the rest.
-fn keyed<K, V>(from: &Outlets<Option<K>, V>) -> Outlets<K, V>
+fn keyed<K, V>(from: &Outlets<Option<K>, V>, step: String) -> Outlets<K, V>
 where
     K: Clone + 'static,
     V: Clone + 'static,
 {
     let out = Outlets::<K, V>::new();
     let below = out.clone();
-    let f = Arc::new(|r: Record<Option<K>, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, V>| {
-        let Record { key: Some(key), value, timestamp, headers } = r else {
-            tracing::warn!(origin = cx.origin_text(), "skipped a record without a key: a table can't hold it");
-            return Ok(());
-        };
-        next.process(Record { key, value, timestamp, headers }, cx)
-    });
+    let f =
+        Arc::new(move |r: Record<Option<K>, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, V>| {
+            let Record { key: Some(key), value, timestamp, headers } = r else {
+                cx.dropped(&step, Dropped::NullKey);
+                return Ok(());
+            };
+            next.process(Record { key, value, timestamp, headers }, cx)
+        });
     from.add(move |parts| Box::new(Each { f: f.clone(), next: below.make(parts) }));
     out
 }

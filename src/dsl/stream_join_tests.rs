@@ -118,7 +118,7 @@ fn a_rekeyed_side_is_repartitioned_and_sides_are_copartitioned() {
         .to("out", Produced::with(Serdes::string(), Serdes::string()));
     let app = b.build().unwrap();
     let counts = [("left".into(), 2), ("right".into(), 3)].into();
-    assert_eq!(app.topology.layout(&counts, None).unwrap().partitions[&"app-j-left-repartition".into()], 3);
+    assert_eq!(app.topology.layout(&counts, None).unwrap().partitions["app-j-left-repartition"], 3);
     let mut h = Harness::new(&app, 3);
     h.feed_at("left", "x", "k", 1).unwrap();
     h.feed_at("right", "k", "!", 2).unwrap();

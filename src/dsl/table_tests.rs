@@ -388,3 +388,55 @@ fn an_optimized_topology_has_fewer_topics() {
     assert_eq!(plain, ["app-counts-changelog", "app-counts-repartition", "app-j-repartition", "app-t-changelog"]);
     assert_ne!(build(true).fingerprint(), build(false).fingerprint());
 }
+
+/// If this broke, people who know Kafka Streams would not recognise joined and global tables, or names given to steps would not
+/// stay what they are when steps are added.
+#[test]
+fn tables_are_described_as_kafka_streams_does() {
+    let b = StreamsBuilder::new("app");
+    b.global_table("g", kept("all"));
+    let (left, right) = (b.table("l", kept("l")), b.table("r", kept("r")));
+    show(&left.named("both").join(&right, |_, l, r| l + &r).materialized(kept("both-store")), "out");
+    let expected = "\
+Topologies:
+   Sub-topology: 0 for global store (will not generate tasks)
+    Source: KSTREAM-SOURCE-0000000000 (topics: [g])
+      --> KTABLE-SOURCE-0000000001
+    Processor: KTABLE-SOURCE-0000000001 (stores: [all])
+      --> none
+      <-- KSTREAM-SOURCE-0000000000
+
+  Sub-topology: 1
+    Source: KSTREAM-SOURCE-0000000002 (topics: [l])
+      --> KTABLE-SOURCE-0000000003
+    Processor: KTABLE-SOURCE-0000000003 (stores: [l])
+      --> both-join-this
+      <-- KSTREAM-SOURCE-0000000002
+    Source: KSTREAM-SOURCE-0000000004 (topics: [r])
+      --> KTABLE-SOURCE-0000000005
+    Processor: KTABLE-SOURCE-0000000005 (stores: [r])
+      --> both-join-other
+      <-- KSTREAM-SOURCE-0000000004
+    Processor: both-join-this (stores: [r])
+      --> both
+      <-- KTABLE-SOURCE-0000000003
+    Processor: both-join-other (stores: [l])
+      --> both
+      <-- KTABLE-SOURCE-0000000005
+    Processor: both (stores: [both-store])
+      --> KTABLE-TOSTREAM-0000000009
+      <-- both-join-this, both-join-other
+    Processor: KTABLE-TOSTREAM-0000000009 (stores: [])
+      --> KSTREAM-SINK-0000000010
+      <-- both
+    Sink: KSTREAM-SINK-0000000010 (topic: out)
+      <-- KTABLE-TOSTREAM-0000000009
+
+";
+    let topology = b.build().unwrap().topology;
+    assert_eq!(topology.describe(), expected);
+    let mermaid = topology.mermaid();
+    for line in ["n1 --- s0_t_all[(\"all\")]", "n6 --> n8", "n7 --> n8", "n8 --- s1_t_both_2dstore[(\"both-store\")]"] {
+        assert!(mermaid.contains(line), "{mermaid}");
+    }
+}

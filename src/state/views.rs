@@ -89,3 +89,37 @@ impl StoreView {
         Ok(self.table.position()?.map(|m| m.position))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ids::TaskId;
+    use crate::state::{EngineKind, StateConfig, StateManager, StoreId, StoreSpec};
+
+    /// If this broke, a query would show what is taken back later, or go on showing a store that another process has now.
+    #[test]
+    fn only_committed_entries_are_shown_and_only_while_the_task_has_them() {
+        let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).unwrap();
+        let (unit, name) = (UnitName::new("app"), StoreName::new("counts"));
+        let spec = StoreSpec { name: name.clone(), engine: EngineKind::Disk, changelog: None };
+        let task = TaskId { subtopology: 0, partition: Partition(3) };
+        let mut stores = state.task_stores(&unit, task, &[spec]).unwrap();
+        let seen = || {
+            let views = state.views().of(&unit, &name);
+            views.iter().map(|v| (v.partition, v.get(b"k").unwrap().map(|s| s.value))).collect::<Vec<_>>()
+        };
+        let put = |stores: &mut crate::state::TaskStores, v: &'static str| {
+            stores.put(StoreId(0), "k".into(), Some(Stored::bytes(v))).unwrap();
+        };
+        put(&mut stores, "open");
+        assert_eq!(seen(), [(Partition(3), None)]);
+        stores.aborted();
+        put(&mut stores, "committed");
+        stores.committed(&|_| None).unwrap();
+        put(&mut stores, "open again");
+        assert_eq!(seen(), [(Partition(3), Some("committed".into()))]);
+        drop(stores);
+        assert_eq!(seen(), []);
+    }
+}
