@@ -108,7 +108,7 @@ impl Schemas for JsonForAvro {
 pub struct TopologyTestDriver {
     application: ApplicationId,
     clock: Arc<ManualClock>,
-    cluster: MemoryCluster,
+    pub(super) cluster: MemoryCluster,
     port: Arc<ScriptedPort>,
     member: Member,
     ground: Ground,

@@ -94,8 +94,10 @@ impl Restore {
             }
         }
         for goal in &mut self.goals {
-            let batch = batches.remove(&goal.tp).unwrap_or_default();
-            let at = reader.position(&goal.tp).unwrap_or(goal.at).max(goal.at);
+            // What comes after the target of a source is there already, and not processed yet.
+            let mut batch = batches.remove(&goal.tp).unwrap_or_default();
+            batch.retain(|r| r.offset.0 < goal.target.0);
+            let at = reader.position(&goal.tp).unwrap_or(goal.at).max(goal.at).min(goal.target);
             if (at > goal.at || !batch.is_empty())
                 && let Some(stores) = stores.get_mut(&goal.task)
             {

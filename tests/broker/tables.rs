@@ -91,8 +91,13 @@ impl Running {
     }
     /// `key=value` of all entries of a store, once there are `n` and `f` likes them.
     fn entries(&self, store: &str, like: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let mut last = Value::Null;
         until(store, || {
-            let (_, body) = self.get(&format!("/stores/{store}"));
+            let (status, body) = self.get(&format!("/stores/{store}"));
+            if body != last {
+                println!("{store}: {status} {body}");
+                last.clone_from(&body);
+            }
             let show = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
             let entry = |e: &Value| format!("{}={}", show(&e["key"]), show(&e["value"]));
             let found: Vec<String> = body["entries"].as_array()?.iter().map(entry).collect();
