@@ -175,6 +175,8 @@ pub mod codes {
         LEDGER_UNREADABLE = 242;
         /// A record grew beyond its limit.
         LEDGER_TOO_LARGE = 243;
+        /// The resource no longer stands at the version that the request was made for.
+        PRECONDITION_FAILED = 244;
         /// A broker can't be reached.
         BROKER_UNREACHABLE = 301;
         /// A topic is missing.

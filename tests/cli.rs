@@ -40,7 +40,7 @@ fn help_teaches() {
     for command in ["check", "demo", "describe", "explain", "ops", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
-    for command in ["list", "show", "resolve", "cancel", "release-lane"] {
+    for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
         golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
     }
 }
@@ -97,5 +97,25 @@ fn an_unreachable_broker_is_exit_code_three() {
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!(out.status.code(), Some(3), "{args:?}: {stderr}");
         assert!(stderr.contains("error[RB0301]"), "{stderr}");
+    }
+}
+
+/// C130: a locale with a dotless i or a decimal comma must change nothing: same keys found, same bytes out.
+#[test]
+fn c130_the_locale_changes_nothing() {
+    let under = |locale: &str| {
+        let mut all = Vec::new();
+        for args in [&["check", "topology/orders"][..], &["check", "tests/cli/broken"], &["test", "topology/orders"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_readback"));
+            command.env("LC_ALL", locale).env("LANG", locale).env("NO_COLOR", "1").current_dir(root());
+            let out = command.args(args).output().expect("the program starts");
+            all.push((out.status.code(), out.stdout, out.stderr));
+        }
+        all
+    };
+    let plain = under("C");
+    assert_eq!(plain[2].0, Some(0));
+    for locale in ["tr_TR.UTF-8", "de_DE.UTF-8", ""] {
+        assert_eq!(under(locale), plain, "{locale}");
     }
 }

@@ -74,11 +74,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
     let _ = stores.set(process.stores().clone());
-    let ended = process.run(&stop, &|state| {
-        tracing::info!(?state, "state");
-        match state {
-            State::Running => health.ready("process"),
-            other => health.waiting("process", format!("{other:?}").to_lowercase()),
+    let last = std::cell::Cell::new(None);
+    let ended = process.run(&stop, &|state, waits_for| {
+        if last.replace(Some(state)) != Some(state) {
+            tracing::info!(?state, waits_for, "state");
+        }
+        match (state, waits_for) {
+            (State::Running, _) => health.ready("process"),
+            (other, None) => health.waiting("process", format!("{other:?}").to_lowercase()),
+            (other, Some(what)) => health.waiting("process", format!("{}: {what}", format!("{other:?}").to_lowercase())),
         }
     });
     drop(server);

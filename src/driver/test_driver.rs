@@ -13,7 +13,7 @@ use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, TopicName};
-use crate::intents::{Approval, ResultRecord, WorkRequest, headers, topics};
+use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
 use crate::kafka::{Cluster, Isolation};
 use crate::record::{Headers, InRecord, OutRecord};
@@ -105,6 +105,27 @@ impl Schemas for JsonForAvro {
 }
 
 /// Runs an application on the in-process log. After each call everything that follows from it has happened.
+///
+/// ```
+/// use readback::driver::TopologyTestDriver;
+/// use readback::dsl::{Consumed, Produced, StreamsBuilder};
+/// use readback::record::Headers;
+/// use readback::serdes::Serdes;
+///
+/// let builder = StreamsBuilder::new("shouting");
+/// builder
+///     .stream("said", Consumed::with(Serdes::string(), Serdes::string()))
+///     .filter(|_, said| !said.is_empty())
+///     .map_values(|_, said| said.to_uppercase())
+///     .to("shouted", Produced::with(Serdes::string(), Serdes::string()));
+///
+/// let mut driver = TopologyTestDriver::new(&builder.build()?)?;
+/// driver.pipe("said", Some(b"kim"), Some(b"hello"), Headers::default(), None)?;
+/// driver.pipe("said", Some(b"kim"), Some(b""), Headers::default(), None)?;
+/// let shouted: Vec<_> = driver.read_output("shouted").iter().map(|r| r.json()).collect();
+/// assert_eq!(shouted, ["HELLO"]);
+/// # Ok::<(), readback::error::Error>(())
+/// ```
 pub struct TopologyTestDriver {
     application: ApplicationId,
     clock: Arc<ManualClock>,
@@ -161,6 +182,7 @@ impl TopologyTestDriver {
             incarnation: "driver".to_owned(),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: Weakened::default(),
         };
         let admin = cluster.admin().map_err(error_of)?;
@@ -207,9 +229,14 @@ impl TopologyTestDriver {
         self.settle()
     }
 
-    /// Says what becomes of the next call of this name: `orders#create`, or `orders#create/readback`.
+    /// Says what becomes of the next call of this name: `orders#create`, `orders#create/readback`, `orders#create/version`.
     pub fn script(&mut self, call: &str, what: Scripted) {
         self.port.script(call, what);
+    }
+
+    /// Answers every call without a script by a simulated target: it sees the call's name and its request.
+    pub fn serve(&mut self, target: impl FnMut(&str, &RenderedRequest) -> Scripted + Send + 'static) {
+        self.port.serve(Box::new(target));
     }
 
     /// A call that still has a scripted answer for which it never came.

@@ -42,6 +42,20 @@ pub(super) struct Build {
 pub(super) type Shared = Rc<RefCell<Build>>;
 
 /// Builds a topology. Errors are collected and told all at once by [`StreamsBuilder::build`].
+///
+/// ```
+/// use readback::dsl::{Consumed, Produced, StreamsBuilder};
+/// use readback::serdes::Serdes;
+///
+/// let builder = StreamsBuilder::new("routes").dead_letters("orders.dead");
+/// let orders = builder.stream("orders", Consumed::with(Serdes::string(), Serdes::json::<serde_json::Value>()));
+/// let large = orders.filter(|_, order| order["total"].as_i64() > Some(1_000));
+/// large.to("orders.large", Produced::with(Serdes::string(), Serdes::json()));
+///
+/// let application = builder.build()?;
+/// assert!(application.topology.describe().contains("(topic: orders.large)"));
+/// # Ok::<(), readback::error::Error>(())
+/// ```
 pub struct StreamsBuilder {
     pub(super) build: Shared,
     version: i64,

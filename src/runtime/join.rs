@@ -245,7 +245,7 @@ impl<C: Cluster> StreamThread<C> {
                 dropped: self.seed.metrics.count_dropped(&self.seed.plan.unit),
             };
             let task = build(seed).map_err(TaskError::Failed)?;
-            let mut running = Running { id, task, stores, parts, touched: false };
+            let mut running = Running { id, task, stores, parts, touched: false, held: None };
             running.restored(now)?;
             self.tasks.add(running);
         }

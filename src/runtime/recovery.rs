@@ -210,6 +210,7 @@ impl<C: Cluster> StreamThread<C> {
 pub(super) fn for_people(error: TaskError) -> Error {
     match error {
         TaskError::Failed(e) => e,
+        TaskError::Held(e) => Error::new(e.code, e.fault, e.doing.clone()).because(e.to_string()),
         TaskError::Kafka(f) if f.class == Class::Abort => {
             Error::new(codes::TRANSACTION_ABORTED, Fault::Unreachable, f.doing).because(f)
         }

@@ -70,7 +70,7 @@ fn start(name: &str, dir: &Path) -> Running {
         let process = Process::start(&application(&name), &config, &metrics, tokio.handle(), &told, &waiting);
         let process = process.unwrap_or_else(|e| panic!("{e}"));
         assert!(stores.set(process.stores().clone()).is_ok());
-        match process.run(&told, &|_| ()) {
+        match process.run(&told, &|_, _| ()) {
             ProcessEnd::Stopped => {}
             ProcessEnd::Failed(e) => panic!("{e}"),
         }
