@@ -1,10 +1,9 @@
 //! Tables, whole and in parts, on the runtime: stores, commits, queries.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
-use super::TopologyTestDriver;
 use crate::app::{Found, Keys};
+use crate::driver::TopologyTestDriver;
 use crate::dsl::{Application, Consumed, Grouped, KTable, Materialized, Produced, StreamsBuilder};
 use crate::error::codes;
 use crate::kafka::Cluster;
