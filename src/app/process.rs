@@ -15,7 +15,9 @@ use crate::http::HyperPort;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
-use crate::runtime::{GlobalReader, GlobalThread, KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::runtime::{
+    GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
+};
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
@@ -142,6 +144,11 @@ impl Process {
     /// Its stores, for queries: `process.stores().store("counts")`.
     pub fn stores(&self) -> &Stores {
         &self.stores
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        self.streams.pulse()
     }
 
     /// What the threads are about.

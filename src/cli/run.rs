@@ -74,6 +74,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
     let _ = stores.set(process.stores().clone());
+    let pulse = process.pulse();
+    health.watch(move |limit| pulse.silent(limit));
     let last = std::cell::Cell::new(None);
     let ended = process.run(&stop, &|state, waits_for| {
         if last.replace(Some(state)) != Some(state) {

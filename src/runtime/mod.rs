@@ -30,7 +30,7 @@ pub use global::{GlobalReader, GlobalThread};
 pub use metrics::Metrics;
 pub use options::{OnFailure, RuntimeOptions, STOP_BOUND, SlotChoice, UnitRun};
 pub use slots::detect_slots;
-pub use streams::{KafkaStreams, State};
+pub use streams::{KafkaStreams, Pulse, State};
 pub use thread::{Idle, StreamThread, ThreadSeed, ThreadState};
 pub use topics::{Difference, differences, ensure_topics, wait_for_topic};
 
