@@ -75,6 +75,11 @@ impl Member {
         self.threads.iter().map(due).min()
     }
 
+    /// Whether every thread has its assignment and all tasks run.
+    pub fn is_running(&self) -> bool {
+        self.threads.iter().all(|t| t.thread.state() == ThreadState::Running)
+    }
+
     /// One turn of one thread.
     pub fn turn(&mut self, thread: usize) -> Result<()> {
         let now = self.clock.now();

@@ -12,7 +12,7 @@ use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, TopicName};
+use crate::ids::{ApplicationId, TopicName, UnitName};
 use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
 use crate::kafka::{Cluster, Isolation};
@@ -21,6 +21,7 @@ use crate::runtime::{Metrics, RuntimeOptions, ensure_topics, error_of};
 use crate::serdes::AvroCodec;
 use crate::serdes::internal::{self, Wire};
 use crate::state::{StateConfig, StateManager, Stored};
+use crate::task::Dropped;
 use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
 
 use super::member::{Member, Place};
@@ -293,6 +294,11 @@ impl TopologyTestDriver {
     /// The stores as queries see them: committed data only.
     pub fn stores(&self) -> &Stores {
         &self.stores
+    }
+
+    /// How many records a step, by name, gave up for this reason.
+    pub fn dropped(&self, step: &str, why: Dropped) -> u64 {
+        self.ground.place.metrics.dropped(&UnitName::new(self.application.as_str()), step, why)
     }
 
     /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.

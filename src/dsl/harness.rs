@@ -220,13 +220,6 @@ impl Harness {
         self.abort();
     }
 
-    /// `key=value@time` of what was written to a topic since the last look.
-    pub(crate) fn fresh(&mut self, topic: &str) -> Vec<String> {
-        let (taken, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.out).into_iter().partition(|w| w.topic == topic);
-        self.out = rest;
-        taken.iter().map(|w| format!("{}@{}", w.text(), w.timestamp.map_or(-1, |t| t.0))).collect()
-    }
-
     /// How many entries a topic's changelog would leave: the newest of each key that is no tombstone.
     pub(crate) fn left_of(&self, topic: &str) -> usize {
         let mut left = BTreeMap::new();

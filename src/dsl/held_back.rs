@@ -225,7 +225,7 @@ impl<K: Clone, V: Clone> Suppress<K, V> {
     /// Passes the oldest on for as long as `wanted` says so.
     fn pass_on(&mut self, cx: &mut ProcessorCx<'_, '_>, wanted: impl Fn(&Self, WallTime) -> bool) -> Result<(), TaskError> {
         let place = self.buffer.place.clone();
-        let scan = place.range(cx, &Ordered::of(BY_TIME).bytes(), &Ordered::of(BY_TIME + 1).bytes())?;
+        let scan = place.range(cx, (Ordered::of(BY_TIME).bytes(), Ordered::of(BY_TIME + 1).bytes()))?;
         self.earliest = WallTime(i64::MAX);
         for entry in scan {
             let (entry, stored) = entry?;

@@ -63,6 +63,12 @@ impl From<&str> for NamedStore {
     }
 }
 
+impl From<&String> for NamedStore {
+    fn from(name: &String) -> Self {
+        Self::named(name)
+    }
+}
+
 impl From<String> for NamedStore {
     fn from(name: String) -> Self {
         Self::named(name)

@@ -35,6 +35,8 @@ mod wire;
 mod with;
 
 #[cfg(test)]
+mod api_tests;
+#[cfg(test)]
 pub(crate) mod harness;
 #[cfg(test)]
 mod stream_join_tests;

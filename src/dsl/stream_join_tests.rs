@@ -43,7 +43,7 @@ fn harness(kind: Kind, windows: JoinWindows) -> Harness {
 
 fn feed(h: &mut Harness, topic: &str, value: &str, at: i64) -> Vec<String> {
     h.feed_at(topic, "k", value, at).unwrap();
-    h.fresh("out")
+    h.take("out")
 }
 
 /// If this broke, records at the edge of a window would not meet, or some would meet that lie too far apart.
@@ -122,7 +122,7 @@ fn a_rekeyed_side_is_repartitioned_and_sides_are_copartitioned() {
     let mut h = Harness::new(&app, 3);
     h.feed_at("left", "x", "k", 1).unwrap();
     h.feed_at("right", "k", "!", 2).unwrap();
-    assert_eq!(h.fresh("out"), ["k=k!@2"]);
+    assert_eq!(h.take("out"), ["k=k!@2"]);
 }
 
 proptest! {

@@ -31,7 +31,7 @@ fn write<K: Clone + std::fmt::Display + 'static>(table: &KTable<K, i64>) {
 
 fn feed(h: &mut Harness, key: &str, at: i64) -> Vec<String> {
     h.feed_at("in", key, "v", at).unwrap();
-    h.fresh("out")
+    h.take("out")
 }
 
 /// If this broke, a window's result would be told before it is final, twice, or lost by a restart; or lose time and headers.
@@ -55,7 +55,7 @@ fn until_its_window_closes_a_result_waits_also_over_a_restart() {
     h.feed_at("in", "m", "v", 15).unwrap();
     let told = h.out.iter().find(|w| w.topic == "out").unwrap();
     assert_eq!((told.headers.clone(), told.timestamp), (trace, Some(WallTime(9))));
-    assert_eq!(h.fresh("out"), ["[k@0/10]=2@9", "[l@0/10]=1@2"]);
+    assert_eq!(h.take("out"), ["[k@0/10]=2@9", "[l@0/10]=1@2"]);
     assert_eq!(feed(&mut h, "k", 3), [] as [&str; 0], "too late to change what was told");
     assert_eq!(feed(&mut h, "m", 25), ["[l@10/20]=1@14", "[m@10/20]=1@15"]);
     let left = h.left_of("app-final-changelog");

@@ -43,7 +43,7 @@ fn hopping_windows_take_late_records_within_grace_and_count_the_rest() {
     let mut h = Harness::new(&b.build().unwrap(), 1);
     let mut feed = |value: &str, at: i64| {
         h.feed_at("in", "k", value, at).unwrap();
-        h.fresh("out")
+        h.take("out")
     };
     assert_eq!(feed("a", 7), ["[k@0/10]=a@7", "[k@5/15]=a@7"]);
     assert_eq!(feed("b", 10), ["[k@5/15]=a+b@10", "[k@10/20]=b@10"], "10 is the first moment after [0, 10)");
@@ -68,15 +68,15 @@ fn on_close_each_window_is_told_once_also_over_restarts() {
     for (key, value, at) in [("k", "a", 1), ("k", "b", 9), ("l", "c", 2), ("k", "d", 14), ("k", "e", 3)] {
         h.feed_at("in", key, value, at).unwrap();
     }
-    assert_eq!(h.fresh("out"), [] as [&str; 0]);
+    assert_eq!(h.take("out"), [] as [&str; 0]);
     h.restart();
     h.feed_at("in", "k", "f", 15).unwrap();
-    assert_eq!(h.fresh("out"), ["[k@0/10]=a+b+e@9", "[l@0/10]=c@2"]);
+    assert_eq!(h.take("out"), ["[k@0/10]=a+b+e@9", "[l@0/10]=c@2"]);
     h.restart();
     h.feed_at("in", "k", "g", 4).unwrap();
     assert_eq!(h.dropped("KSTREAM-AGGREGATE-0000000001", Dropped::Late), 1, "a restart forgets no lateness");
     h.feed_at("in", "k", "h", 100).unwrap();
-    assert_eq!(h.fresh("out"), ["[k@10/20]=d+f@15"]);
+    assert_eq!(h.take("out"), ["[k@10/20]=d+f@15"]);
 }
 
 /// If this broke, sliding windows would hold other records than those of Kafka Streams.
@@ -120,7 +120,7 @@ fn a_record_between_two_sessions_makes_them_one() {
     let mut h = Harness::new(&b.build().unwrap(), 1);
     let mut feed = |value: &str, at: i64| {
         h.feed_at("in", "k", value, at).unwrap();
-        h.fresh("out")
+        h.take("out")
     };
     assert_eq!(feed("a", 10), ["[k@10/10]=a@10"]);
     assert_eq!(feed("b", 15), ["[k@10/10]=null@10", "[k@10/15]=a+b@15"], "a gap of 5 still joins");
@@ -146,7 +146,7 @@ fn an_unlimited_window_begins_and_never_ends() {
     let end = i64::MAX;
     let big = 1_i64 << 40;
     let all = [format!("[k@100/{end}]=b@100"), format!("[k@100/{end}]=bc@{big}"), format!("[k@100/{end}]=bcd@{big}")];
-    assert_eq!(h.fresh("out"), all);
+    assert_eq!(h.take("out"), all);
 }
 
 /// If this broke, streams of one aggregate would lose each other's records, or a re-keyed one would not be repartitioned.
@@ -165,7 +165,7 @@ fn cogrouped_streams_share_one_aggregate() {
     let mut h = Harness::new(&app, 3);
     h.feed_at("in", "k", "abc", 1).unwrap();
     h.feed_at("other", "x", "k", 2).unwrap();
-    assert_eq!(h.fresh("out"), ["k=Some(4)@1", "[k@0/10]=4@1", "k=Some(40)@2", "[k@0/10]=40@2"]);
+    assert_eq!(h.take("out"), ["k=Some(4)@1", "[k@0/10]=4@1", "k=Some(40)@2", "[k@0/10]=40@2"]);
 }
 
 /// If this broke, state would grow for ever, or a window that is still needed would be gone.
@@ -186,7 +186,7 @@ fn windows_past_their_retention_leave_the_store() {
     let mut at = |time: i64| {
         h.feed_at("in", "k", "v", time).unwrap();
         h.feed_at("look", "k", "?", 0).unwrap();
-        h.fresh("out").pop().unwrap()
+        h.take("out").pop().unwrap()
     };
     assert_eq!(at(1), "k=Some(1)@0");
     assert_eq!(at(19), "k=Some(1)@0");

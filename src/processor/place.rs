@@ -58,11 +58,13 @@ impl Place {
         cx.forget(self.id()?, key);
         Ok(())
     }
-    pub(crate) fn range(&self, cx: &mut ProcessorCx<'_, '_>, from: &[u8], to: &[u8]) -> Result<Scan, TaskError> {
-        cx.range(self.id()?, Some(from), Some(to))
+    /// Entries with `from <= key < to`.
+    pub(crate) fn range(&self, cx: &mut ProcessorCx<'_, '_>, (from, to): (Vec<u8>, Vec<u8>)) -> Result<Scan, TaskError> {
+        cx.range(self.id()?, Some(&from), Some(&to))
     }
-    pub(crate) fn range_back(&self, cx: &mut ProcessorCx<'_, '_>, from: &[u8], to: &[u8]) -> Result<Scan, TaskError> {
-        cx.range_back(self.id()?, Some(from), Some(to))
+    /// As [`range`](Self::range), the greatest key first.
+    pub(crate) fn range_back(&self, cx: &mut ProcessorCx<'_, '_>, (from, to): (Vec<u8>, Vec<u8>)) -> Result<Scan, TaskError> {
+        cx.range_back(self.id()?, Some(&from), Some(&to))
     }
 
     /// The bytes of a key; null can't be one.

@@ -94,21 +94,26 @@ impl Segmented {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
-        if last.saturating_sub(first) < FEW {
-            for segment in first..=last {
-                let at = |time| Ordered::of(DATA).number(segment).key(key).time(time).bytes();
-                let scan = match to.0.checked_add(1) {
-                    Some(after) => self.place.range(cx, &at(from), &at(WallTime(after)))?,
-                    None => self.place.range(cx, &at(from), &Ordered::of(DATA).number(segment).key(key).byte(u8::MAX).bytes())?,
-                };
-                found.extend(self.read_all(scan, |_| true)?);
-            }
-        } else {
+        if last.saturating_sub(first) >= FEW {
             found = self.all(cx, (from, to))?;
             found.retain(|e| e.key == key);
+            if order == Order::Backward {
+                found.reverse();
+            }
+            return Ok(found);
         }
-        if order == Order::Backward {
-            found.reverse();
+        let within = |segment: i64| Ordered::of(DATA).number(segment).key(key);
+        let bounds = |segment: i64| {
+            let end =
+                to.0.checked_add(1).map_or_else(|| within(segment).byte(u8::MAX), |after| within(segment).time(WallTime(after)));
+            (within(segment).time(from).bytes(), end.bytes())
+        };
+        for n in 0..=last - first {
+            let scan = match order {
+                Order::Forward => self.place.range(cx, bounds(first + n))?,
+                Order::Backward => self.place.range_back(cx, bounds(last - n))?,
+            };
+            found.extend(self.read_all(scan, |_| true)?);
         }
         Ok(found)
     }
@@ -120,7 +125,7 @@ impl Segmented {
             Some(after) => Ordered::of(DATA).number(after).bytes(),
             None => Ordered::of(DATA + 1).bytes(),
         };
-        let scan = self.place.range(cx, &low, &high)?;
+        let scan = self.place.range(cx, (low, high))?;
         let mut found = self.read_all(scan, |e| from <= e.at && e.at <= to)?;
         found.sort_by_key(|e| e.at);
         Ok(found)
@@ -188,7 +193,7 @@ impl Expiry {
         if self.done.is_some_and(|done| done >= limit) {
             return Ok(());
         }
-        let scan = s.place.range(cx, &Ordered::of(DATA).bytes(), &Ordered::of(DATA).number(limit).bytes())?;
+        let scan = s.place.range(cx, (Ordered::of(DATA).bytes(), Ordered::of(DATA).number(limit).bytes()))?;
         let gone = scan.take(EXPIRE_AT_ONCE).map(|e| e.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
         if gone.len() < EXPIRE_AT_ONCE {
             self.done = Some(limit);

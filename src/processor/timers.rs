@@ -69,7 +69,7 @@ impl<K> Timers<K> {
 
     /// When the next timer is due.
     pub(crate) fn next(&self, cx: &mut ProcessorCx<'_, '_>) -> Result<Option<WallTime>, TaskError> {
-        let mut scan = self.place.range(cx, &Ordered::of(BY_TIME).bytes(), &Ordered::of(BY_TIME + 1).bytes())?;
+        let mut scan = self.place.range(cx, (Ordered::of(BY_TIME).bytes(), Ordered::of(BY_TIME + 1).bytes()))?;
         let Some(first) = scan.next() else { return Ok(None) };
         let (entry, _) = first?;
         Ok(Some(Parts(&entry[1..]).time().ok_or_else(|| self.place.strange())?))
@@ -77,7 +77,7 @@ impl<K> Timers<K> {
     /// Takes out what is due by `now`, the earliest first.
     pub(crate) fn take_due(&self, cx: &mut ProcessorCx<'_, '_>, now: WallTime) -> Result<Vec<(K, WallTime)>, TaskError> {
         let after = WallTime(now.0.saturating_add(1));
-        let scan = self.place.range(cx, &Ordered::of(BY_TIME).bytes(), &Ordered::of(BY_TIME).time(after).bytes())?;
+        let scan = self.place.range(cx, (Ordered::of(BY_TIME).bytes(), Ordered::of(BY_TIME).time(after).bytes()))?;
         let mut due = Vec::new();
         for entry in scan.take(AT_ONCE) {
             let (entry, _) = entry?;

@@ -142,7 +142,7 @@ impl<K, V> VersionedStore<K, V> {
     fn first_after(&self, cx: &mut ProcessorCx<'_, '_>, key: &[u8], at: WallTime) -> Result<Option<Past>, TaskError> {
         let from = Ordered::of(HISTORY).key(key).time(WallTime(at.0.saturating_add(1))).bytes();
         let to = Ordered::of(HISTORY).key(key).byte(u8::MAX).bytes();
-        let Some(first) = self.place.range(cx, &from, &to)?.next() else { return Ok(None) };
+        let Some(first) = self.place.range(cx, (from, to))?.next() else { return Ok(None) };
         let (entry, stored) = first?;
         let mut parts = Parts(&entry[1..]);
         let read = (|| {
@@ -158,7 +158,7 @@ impl<K, V> VersionedStore<K, V> {
         let Some(now) = cx.stream_time() else { return Ok(()) };
         let limit = WallTime(now.0.saturating_sub(self.history));
         let scan =
-            self.place.range(cx, &Ordered::of(HISTORY).key(key).bytes(), &Ordered::of(HISTORY).key(key).time(limit).bytes())?;
+            self.place.range(cx, (Ordered::of(HISTORY).key(key).bytes(), Ordered::of(HISTORY).key(key).time(limit).bytes()))?;
         let gone = scan.map(|e| e.map(|(entry, _)| entry)).collect::<Result<Vec<_>, _>>()?;
         gone.iter().try_for_each(|entry| self.place.put(cx, entry, None))
     }

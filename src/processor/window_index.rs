@@ -46,7 +46,7 @@ impl WindowIndex {
         if self.earliest >= close {
             return Ok(taken);
         }
-        let scan = self.place.range(cx, &Ordered::of(INDEX).bytes(), &Ordered::of(INDEX + 1).bytes())?;
+        let scan = self.place.range(cx, (Ordered::of(INDEX).bytes(), Ordered::of(INDEX + 1).bytes()))?;
         self.earliest = WallTime(i64::MAX);
         for entry in scan {
             let (entry, _) = entry?;

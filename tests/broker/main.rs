@@ -7,6 +7,7 @@ mod processes;
 mod registry;
 mod scenarios;
 mod story;
+mod streams;
 mod tables;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
