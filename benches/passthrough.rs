@@ -164,7 +164,7 @@ fn bare_clients(brokers: &str, name: &str) -> (BaseConsumer, ThreadedProducer<De
     let producer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("transactional.id", name)
-        .set("linger.ms", "0")
+        .set("linger.ms", "5")
         .set("partitioner", "murmur2_random")
         .set("delivery.report.only.error", "true")
         .create()

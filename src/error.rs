@@ -175,6 +175,8 @@ pub mod codes {
         LEDGER_UNREADABLE = 242;
         /// A record grew beyond its limit.
         LEDGER_TOO_LARGE = 243;
+        /// The resource no longer stands at the version that the request was made for.
+        PRECONDITION_FAILED = 244;
         /// A broker can't be reached.
         BROKER_UNREACHABLE = 301;
         /// A topic is missing.
@@ -227,6 +229,8 @@ pub mod codes {
         RESTORE_FAILED = 603;
         /// A buffer of held-back changes is full.
         BUFFER_FULL = 604;
+        /// A key's partition is in another process.
+        STORE_ELSEWHERE = 605;
         /// A request that breaks the envelope's rules.
         REQUEST_INVALID = 701;
         /// A known operation ID with other content.

@@ -49,6 +49,8 @@ metrics! {
     RESTORED = Counter "readback_restored_records_total" ["unit", "slot"] "Changelog records applied to local stores.";
     REBALANCES = Counter "readback_rebalances_total" ["unit", "slot", "event"] "Assignments, revocations and losses of partitions.";
     DROPPED = Counter "readback_records_dropped_total" ["unit", "step", "reason"] "Records that a step gave up: late for every window, or without key or value.";
+    HELD = Gauge "readback_tasks_held" ["unit", "slot"] "Tasks that stand still because what their next record needs is away.";
+    HOLDS = Counter "readback_holds_total" ["unit", "slot", "code"] "Tries of a record that ended in waiting, by error code.";
     BEHIND = Gauge "readback_input_behind_offsets" ["unit", "topic", "partition"] "Offsets between reading and the end of the last fetch.";
 }
 
@@ -61,14 +63,54 @@ metrics! {
     EFFECTS_ENDS = Counter "readback_effects_ends_total" ["status"] "Operations that ended.";
     EFFECTS_FLAGS = Counter "readback_effects_flags_total" ["flag"] "Suspected duplicates, contradictions, cancels that came too late.";
     EFFECTS_OPERATIONS = Gauge "readback_effects_operations" ["partition", "status"] "Open operations by where they stand.";
+    OLDEST_UNKNOWN = Gauge "readback_effects_oldest_unknown_timestamp_seconds" ["partition"] "Since when the oldest unknown operation is unknown, Unix time; not there where none is.";
+    TARGET_CALLS = Gauge "readback_target_calls_running" ["target"] "Calls to a target that are under way.";
+    TARGET_LIMIT = Gauge "readback_target_calls_limit" ["target"] "Calls to a target that may be under way at once.";
+    TARGET_CLOSED = Counter "readback_target_closed_total" ["target", "why"] "Times that calls to a target were deferred: by the breaker, or because the target asked to wait.";
+}
+
+metrics! {
+    /// What the operation records record.
+    OPERATIONS:
+    ADMITTED = Counter "readback_operations_admitted_total" ["step"] "Operations admitted.";
+    REFUSED = Counter "readback_operations_refused_total" ["step", "code"] "Requests that admission refused, by error code.";
+    REDELIVERED = Counter "readback_operations_redelivered_total" ["step"] "Requests for an operation that was known already.";
+    ENDED = Counter "readback_operations_ended_total" ["step", "status"] "Operations that ended, by outcome.";
+    SECONDS = Histogram "readback_operations_seconds" ["step"] "Time from admission to the end of an operation.";
+    COST_ADMITTED = Counter "readback_operations_cost_admitted_total" ["step", "of"] "Estimated cost of admitted operations: tokens, bytes, tool calls.";
+    COST_USED = Counter "readback_operations_cost_used_total" ["step", "of"] "Cost that calls reported.";
 }
 
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME, EFFECTS];
+pub const ALL: &[&[Metric]] = &[RUNTIME, EFFECTS, OPERATIONS];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const OPERATING: &str = include_str!("docs/operating.md");
+
+    /// If this broke, a metric would be there that nobody is told of, or an alert or a panel would watch one that does not exist.
+    #[test]
+    fn docs_alerts_and_dashboard_name_the_metrics_there_are() {
+        let known: std::collections::BTreeSet<&str> = ALL.iter().copied().flatten().map(|m| m.name).collect();
+        for name in &known {
+            assert!(OPERATING.contains(&format!("`{name}`")), "operating.md does not tell of {name}");
+        }
+        let word = regex::Regex::new(r"readback_(?:tasks|records|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
+        let alerts = include_str!("../deploy/alerts.yml");
+        let dashboard = include_str!("../deploy/readback-dashboard.json");
+        let mut seen = 0;
+        for text in [OPERATING, alerts, dashboard] {
+            for found in word.find_iter(text) {
+                let name =
+                    ["_bucket", "_sum", "_count"].iter().find_map(|s| found.as_str().strip_suffix(s)).unwrap_or(found.as_str());
+                assert!(known.contains(name), "{name} is no metric");
+                seen += 1;
+            }
+        }
+        assert!(seen > known.len(), "the pattern finds them");
+    }
 
     /// If this broke, two parts would write one metric, or Prometheus would refuse a name.
     #[test]

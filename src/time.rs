@@ -138,9 +138,9 @@ pub fn show_duration(d: Duration) -> String {
     match s {
         0 if d.as_millis() > 0 => format!("{} ms", d.as_millis()),
         0..60 => format!("{s} s"),
-        60..3_600 if s % 60 == 0 => format!("{} min", s / 60),
+        60..3_600 if s.is_multiple_of(60) => format!("{} min", s / 60),
         60..3_600 => format!("{} min {} s", s / 60, s % 60),
-        3_600..172_800 if (s / 60) % 60 == 0 => format!("{} h", s / 3_600),
+        3_600..172_800 if (s / 60).is_multiple_of(60) => format!("{} h", s / 3_600),
         3_600..172_800 => format!("{} h {} min", s / 3_600, (s / 60) % 60),
         _ => format!("{} d", s / 86_400),
     }

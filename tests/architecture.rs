@@ -189,3 +189,114 @@ fn forbidden_calls_stay_out() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The tests of the crate by their names: `effects::tests::stage::…` of the library, `kills::…` of another target.
+fn tests_in(dir: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+    let mut names = Vec::new();
+    for path in sources(&root) {
+        let inside = path.strip_prefix(&root).expect("under it").with_extension("").to_string_lossy().replace('/', "::");
+        let module = inside.trim_end_matches("::mod").trim_start_matches("main");
+        let text = std::fs::read_to_string(&path).expect("source is readable");
+        let mut within = String::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("mod ").and_then(|l| l.strip_suffix(" {")) {
+                within = format!("::{rest}");
+            }
+            let name = line.trim_start().strip_prefix("fn ").or_else(|| line.trim_start().strip_prefix("async fn "));
+            if let Some((name, _)) = name.and_then(|n| n.split_once('(')) {
+                names.push(format!("{module}{within}::{name}").trim_start_matches(':').to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// If this broke, a promise would name a test that nobody can run.
+#[test]
+fn tests_named_in_the_pages_exist() {
+    let (lib, others) = (tests_in("src"), tests_in("tests"));
+    let docs = src().join("docs");
+    let mut missing = Vec::new();
+    for page in std::fs::read_dir(&docs).expect("docs").flatten().map(|e| e.path()).filter(|p| p.extension().is_some()) {
+        let text = std::fs::read_to_string(&page).expect("page is readable");
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let other = quoted.strip_prefix("broker: ").or_else(|| quoted.strip_prefix("simulator: "));
+            let name = other.unwrap_or(quoted);
+            let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == ':');
+            let is_test = other.is_some() || (name.contains("::") && !name.ends_with("::traces"));
+            let known = |all: &[String]| all.iter().any(|t| t == name || t.ends_with(&format!("::{name}")));
+            if plain && is_test && !known(if other.is_some() { &others } else { &lib }) {
+                missing.push(format!("{}: {quoted}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// Licences under which this may be given on, and which ask for no more than to be named.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Whether an SPDX expression can be met with [`LICENCES`].
+fn permits(expression: &str) -> bool {
+    let spaced = expression.replace(" WITH LLVM-exception", "").replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut words: Vec<&str> = spaced.split_whitespace().rev().collect();
+    any_of(&mut words) && words.is_empty()
+}
+
+fn any_of(words: &mut Vec<&str>) -> bool {
+    let mut met = all_of(words);
+    while words.pop_if(|w| *w == "OR").is_some() {
+        met |= all_of(words);
+    }
+    met
+}
+
+fn all_of(words: &mut Vec<&str>) -> bool {
+    let mut met = true;
+    loop {
+        let word = words.pop().unwrap_or_default();
+        let this = match word {
+            "(" => {
+                let inner = any_of(words);
+                words.pop() == Some(")") && inner
+            }
+            licence => LICENCES.contains(&licence),
+        };
+        met &= this;
+        if words.pop_if(|w| *w == "AND").is_none() {
+            return met;
+        }
+    }
+}
+
+/// If this broke, the program could not be given on under Apache-2.0 or MIT because of something that it is built from.
+#[test]
+fn dependencies_may_be_given_on() {
+    assert!(permits("(MIT OR GPL-3.0) AND Unicode-3.0") && permits("MIT/Apache-2.0") && !permits("MIT AND GPL-3.0"));
+    let run = |program: &str, args: &[&str]| {
+        let done = std::process::Command::new(program).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect(program);
+        String::from_utf8(done.stdout).expect("text")
+    };
+    let about = run("rustc", &["-vV"]);
+    let host = about.lines().find_map(|l| l.strip_prefix("host: ")).expect("rustc names its host");
+    let metadata = run(env!("CARGO"), &["metadata", "--format-version", "1", "--offline", "--filter-platform", host]);
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).expect("cargo tells its packages");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let refused: Vec<_> = packages.iter().filter(|p| !permits(p["license"].as_str().unwrap_or_default())).collect();
+    assert!(packages.len() > 100 && refused.is_empty(), "{:?}", refused.iter().map(|p| &p["name"]).collect::<Vec<_>>());
+}

@@ -14,6 +14,7 @@ use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TopicUse}
 
 use super::desk::Desk;
 use super::fetch::InputFetcher;
+use super::metrics::Metrics;
 use super::task::OperationTask;
 
 /// The name of the sub-topology, its store and its repartition topic.
@@ -39,6 +40,8 @@ pub struct OperationsConfig {
     pub clock_error: Duration,
     /// Fetches inputs given by locator; `None` leaves such operations to their deadline.
     pub fetcher: Option<Arc<dyn InputFetcher>>,
+    /// Counts what happens to operations, where somebody measures.
+    pub metrics: Option<Metrics>,
     /// The rule that a test has switched off.
     #[cfg(feature = "test-util")]
     pub weakened: Option<crate::outbox::Rule>,
@@ -54,6 +57,7 @@ pub(super) struct Sinks {
     pub plans: TopicName,
     pub results: BTreeMap<StepName, PublicSink>,
     pub dead_letters: Option<PublicSink>,
+    pub metrics: Option<Metrics>,
 }
 
 /// The repartition topic on which requests and approvals come.
@@ -79,6 +83,7 @@ pub fn subtopology(config: OperationsConfig, id: u32) -> Result<SubtopologyPlan>
         plans: names::plans(&app),
         results: config.results,
         dead_letters: config.dead_letters,
+        metrics: config.metrics,
         application: app.clone(),
     });
     let source = |topic| SourceSpec { topic, reading: Reading::Shared, start: StartAt::Earliest };

@@ -88,7 +88,7 @@ impl Desk {
         let operation = record.request.operation_id.plan();
         let ordering_key = OrderingKey::new(operation.as_str());
         let key = OperationKey { tenant: record.request.tenant.clone(), operation, step: rules.step.clone() };
-        let rendered = self.renderer.render(&rules.contract, &rules.call, &key, &parameters)?;
+        let rendered = self.renderer.render(&rules.contract, &rules.call, &key, &parameters, None)?;
         let call = CallRef {
             role: Role::Plan,
             step: rules.step.clone(),
@@ -96,6 +96,7 @@ impl Desk {
             call: rules.call.clone(),
             ordering_key,
             parameters: Value::Object(parameters.0.clone()).to_string(),
+            other_approver: true,
         };
         Ok(Some(Ready { call, parameters, rendered }))
     }
@@ -110,7 +111,13 @@ impl Desk {
             (None, Some(order_by)) => order_by(&view)?,
             (None, None) => OrderingKey::new(record.request.operation_id.as_str()),
         };
-        let rendered = self.renderer.render(&rules.contract, &rules.call, &record.key(), &parameters)?;
+        let rendered = self.renderer.render(
+            &rules.contract,
+            &rules.call,
+            &record.key(),
+            &parameters,
+            record.request.resource_version.as_deref(),
+        )?;
         let call = CallRef {
             role: Role::Effect,
             step: record.step.clone(),
@@ -118,6 +125,7 @@ impl Desk {
             call: rules.call.clone(),
             ordering_key,
             parameters: Value::Object(parameters.0.clone()).to_string(),
+            other_approver: bench.pipeline.gate.as_ref().is_none_or(|g| g.other_than_requester),
         };
         Ok(Ready { call, parameters, rendered })
     }

@@ -120,16 +120,26 @@ impl Step<'_> {
         self.authorize(ready, seen, approval);
     }
 
+    /// A decision from the approvals topic; one that can't be used is answered with the reason.
     pub(super) fn approval(&mut self, approval: &Approval) {
+        if let Some(why) = self.decided(approval) {
+            self.turn.answer(approval.approval_id.as_str(), Some(why));
+        }
+    }
+
+    /// Takes a decision, or says why not.
+    fn decided(&mut self, approval: &Approval) -> Option<Why> {
         let gate = self.bench.and_then(|b| b.pipeline.gate.as_ref());
         match self.turn.record.stage {
             Stage::Ended => {
                 let words = format!("it ended as {}", self.turn.record.status.word());
-                self.turn.answer(approval.approval_id.as_str(), Some(Why::new(codes::COMMAND_REFUSED, words)));
+                return Some(Why::new(codes::COMMAND_REFUSED, words));
             }
             Stage::HandedOver => gate::after_hand_over(&mut self.turn, approval),
             Stage::Fetching | Stage::Planning | Stage::Waiting => {
-                gate::take(&mut self.turn, gate, approval);
+                if let Err(why) = gate::take(&mut self.turn, gate, approval) {
+                    return Some(why);
+                }
                 if self.turn.record.stage == Stage::Waiting {
                     self.gate();
                 } else if let Standing::Denied(by) = gate::standing(&self.turn, gate) {
@@ -138,26 +148,23 @@ impl Step<'_> {
                 }
             }
         }
+        None
     }
 
     pub(super) fn command(&mut self, command: &Command) {
         let here = command.operation_id == self.turn.record.request.operation_id
             && !matches!(self.turn.record.stage, Stage::HandedOver | Stage::Ended);
+        let id = &command.command_id;
         match (&command.approval, command.kind) {
             (Some(approval), CommandKind::ApproveLate) if here => {
-                if self.turn.answer_repeat(&command.command_id) {
+                if self.turn.answer_repeat(id) {
                     return;
                 }
-                match command.seen {
-                    Some(seen) if seen != self.turn.record.version => {
-                        let why = self.turn.stale(seen);
-                        self.turn.answer_command(&command.command_id, Some(why));
-                    }
-                    _ => {
-                        self.approval(approval);
-                        self.turn.answer_command(&command.command_id, None);
-                    }
-                }
+                let why = match command.seen {
+                    Some(seen) if seen != self.turn.record.version => Some(self.turn.stale(seen)),
+                    _ => self.decided(approval),
+                };
+                self.turn.answer_command(id, why);
             }
             _ => self.turn.command(command),
         }
@@ -173,7 +180,8 @@ impl Step<'_> {
         }
         let policy = self.bench.and_then(|b| b.pipeline.effect.policy.as_deref());
         if let Some(policy) = policy {
-            let ask = Ask { request: &record.request, plan: seen.plan(), parameters: &ready.parameters, now };
+            let approver = approval.as_ref().map(|a| a.approver.as_str());
+            let ask = Ask { request: &record.request, plan: seen.plan(), parameters: &ready.parameters, approver, now };
             if let Err(words) = self.desk.policy.allows(policy, &ask) {
                 return self.turn.end(Status::Denied, Why::new(codes::DENIED, words));
             }

@@ -47,16 +47,14 @@ fn may_approve(turn: &Turn<'_>, gate: Option<&GateRules>, approver: &str) -> boo
     !approver.is_empty() && !(other && approver == turn.record.request.requester)
 }
 
-/// Takes an approval, denial or revocation before the hand-over; what can't be used is answered with the reason.
-pub fn take(turn: &mut Turn<'_>, gate: Option<&GateRules>, approval: &Approval) {
-    let id = approval.approval_id.as_str();
+/// Takes an approval, denial or revocation before the hand-over, or says why it can't be used.
+pub fn take(turn: &mut Turn<'_>, gate: Option<&GateRules>, approval: &Approval) -> Result<(), Why> {
     if approval.decision == Decision::Revoke {
         turn.revoke_held(&approval.approval_id);
-        return turn.answer(id, None);
+        turn.answer(approval.approval_id.as_str(), None);
+        return Ok(());
     }
-    if let Err(words) = acceptable(turn, gate, approval) {
-        return turn.answer(id, Some(Why::new(codes::DENIED, words)));
-    }
+    acceptable(turn, gate, approval).map_err(|words| Why::new(codes::DENIED, words))?;
     let longest = gate.map_or(approval.expires_at, |g| turn.now.plus(g.expires));
     turn.record.approvals.retain(|a| a.id != approval.approval_id);
     turn.record.approvals.push(HeldApproval {
@@ -67,6 +65,7 @@ pub fn take(turn: &mut Turn<'_>, gate: Option<&GateRules>, approval: &Approval) 
         policy_version: approval.policy_version.clone(),
         deny: approval.decision == Decision::Deny,
     });
+    Ok(())
 }
 
 fn acceptable(turn: &Turn<'_>, gate: Option<&GateRules>, approval: &Approval) -> Result<(), &'static str> {

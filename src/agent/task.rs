@@ -17,6 +17,7 @@ use super::config::Sinks;
 use super::desk::Desk;
 use super::fetch::{FetchEnd, InputFetcher};
 use super::fetches::Fetches;
+use super::metrics::Tally;
 use super::purse::Purse;
 use super::shelf::{self, STORE};
 use super::step::{Event, Fetched, advance};
@@ -30,6 +31,7 @@ pub(super) struct OperationTask {
     pub(super) earliest: Option<WallTime>,
     seen: Now,
     dirty: bool,
+    tally: Tally,
 }
 
 /// What a record of a source says.
@@ -72,7 +74,8 @@ impl OperationTask {
     pub(super) fn new(seed: TaskSeed, desk: Arc<Desk>, sinks: Arc<Sinks>, fetcher: Option<Arc<dyn InputFetcher>>) -> Self {
         let wake: Wake = seed.wake;
         let seen = seed.clock.now();
-        Self { desk, sinks, partition: seed.id.partition, fetches: Fetches::new(fetcher, wake), earliest: None, seen, dirty: false }
+        let (tally, fetches) = (Tally::new(sinks.metrics.clone()), Fetches::new(fetcher, wake));
+        Self { desk, sinks, partition: seed.id.partition, fetches, earliest: None, seen, dirty: false, tally }
     }
 
     // ---- one record ----
@@ -106,6 +109,9 @@ impl OperationTask {
     }
 
     fn command(&mut self, command: Command, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        if command.is_members_own() {
+            return self.refuse(&command, "a command names who gives it", cx);
+        }
         let step = command.step.as_ref().map(|s| self.desk.root_step(s).clone());
         let mut found = shelf::records_of(cx, &command.operation_id.root())?;
         found.retain(|(_, r)| command.tenant.is_empty() || r.request.tenant == command.tenant);
@@ -118,16 +124,17 @@ impl OperationTask {
                 }
                 Ok(())
             }
-            _ => {
-                let mut answer =
-                    unknown_operation(&command.operation_id, &command.tenant, command.command_id.as_str(), cx.now().wall);
-                if let Output::Result(r) = &mut answer {
-                    r.code = Some(codes::COMMAND_REFUSED.to_string());
-                    r.detail = Some("several operations have this ID: name tenant and step".into());
-                }
-                self.write(answer, &[], cx)
-            }
+            _ => self.refuse(&command, "several operations have this ID: name tenant and step", cx),
         }
+    }
+
+    fn refuse(&mut self, command: &Command, why: &str, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let id = command.command_id.as_str();
+        let mut answer = unknown_operation(&command.operation_id, &command.tenant, id, cx.now().wall);
+        if let Output::Result(r) = &mut answer {
+            (r.code, r.detail) = (Some(codes::COMMAND_REFUSED.to_string()), Some(why.into()));
+        }
+        self.write(answer, &[], cx)
     }
 
     fn returned(&mut self, back: Return, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
@@ -152,6 +159,7 @@ impl OperationTask {
         if let (Event::Due, Some(r)) = (&event, &mut record) {
             r.due_entry = None;
         }
+        self.tally.comes(before.as_ref(), &event);
         let bounded = self.budgeted(record.as_ref(), &event);
         let tenant = match (&record, &event) {
             (Some(r), _) => Some(r.request.tenant.clone()),
@@ -167,6 +175,7 @@ impl OperationTask {
         if let (Some(t), true) = (&tenant, bounded && purse != had) {
             shelf::save_purse(cx, t, &purse)?;
         }
+        self.tally.note(before.as_ref(), advanced.record.as_ref(), &advanced.out, cx.now().wall);
         let lives = advanced.record.is_some();
         self.save(key, before, advanced.record, cx)?;
         for output in advanced.out {
@@ -303,11 +312,13 @@ impl Task for OperationTask {
     fn committed(&mut self, at: Now) {
         self.seen = at;
         self.dirty = false;
+        self.tally.committed();
         self.fetches.committed();
     }
 
     fn aborted(&mut self) {
         self.dirty = false;
+        self.tally.aborted();
         self.earliest = None;
         self.fetches.aborted();
     }

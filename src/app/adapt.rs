@@ -39,17 +39,20 @@ impl Renderer for ContractRenderer {
         call: &CallName,
         key: &OperationKey,
         parameters: &Parameters,
+        version: Option<&str>,
     ) -> std::result::Result<Rendered, String> {
         let (contract, call) = self.call(contract, call)?;
         call.check(parameters).map_err(|wrong| wrong.join("; "))?;
         let wire_key = call.wire_key(&self.key_secret, key);
-        let request = call.render(parameters, &wire_key).map_err(|e| e.to_string())?;
+        let request = call.render(parameters, &wire_key, version).map_err(|e| e.source.map_or(e.doing, |why| why.to_string()))?;
+        let look_at = call.look_at(parameters, &wire_key);
         // Everything that the call means to a person who approves it: the whole definition, and where it goes.
         let definition = format!("{}/{}\n{}\n{}", contract.name, contract.version, contract.target.base_url, call.definition);
         Ok(Rendered {
             contract_version: contract.version,
             wire_key,
             request,
+            look_at,
             definition: hex(&Sha256::digest(definition.as_bytes())),
         })
     }
@@ -87,7 +90,7 @@ impl PolicyCheck for PolicyBook {
             resource_version: ask.request.resource_version.as_deref(),
             permissions: &ask.request.required_permissions,
             plan: &plan,
-            approver: None,
+            approver: ask.approver,
             now: ask.now,
         };
         match set.allows(&question) {

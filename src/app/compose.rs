@@ -1,6 +1,6 @@
 //! From an application and the partition counts of a cluster to the units that the runtime runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::{self, OperationsConfig};
@@ -18,7 +18,7 @@ use crate::serdes::AvroCodec;
 use crate::serdes::internal::Wire;
 use crate::state::Globals;
 use crate::task::{GlobalPlan, StartAt, UnitPlan};
-use crate::topology::{Environments, Layout};
+use crate::topology::{Environments, Layout, StoreInfo};
 
 use super::adapt::{ContractRenderer, PolicyBook};
 
@@ -41,6 +41,8 @@ pub struct Edges {
     pub shared: Arc<effects::Shared>,
     /// Fetches inputs given by locator.
     pub fetcher: Option<Arc<dyn agent::InputFetcher>>,
+    /// Counts what happens to operations, where somebody measures.
+    pub metrics: Option<agent::Metrics>,
     /// Rules that don't hold: none, outside tests.
     pub weakened: Weakened,
 }
@@ -56,6 +58,17 @@ pub struct Weakened {
     pub operations: Option<crate::outbox::Rule>,
 }
 
+impl Weakened {
+    /// In a process that a test has started, the rule that `READBACK_WEAKEN` names; a build without the test kit knows none.
+    pub(super) fn of_process() -> Self {
+        #[cfg(feature = "test-util")]
+        if std::env::var("READBACK_WEAKEN").is_ok_and(|rule| rule == "journal-before-call") {
+            return Self { effects: Some(effects::Rule::JournalBeforeCall), operations: None };
+        }
+        Self::default()
+    }
+}
+
 /// An application as units.
 #[derive(Clone, Debug)]
 pub struct Composed {
@@ -67,19 +80,45 @@ pub struct Composed {
     pub layout: Arc<Layout>,
     /// Whole-topic stores to fill, and where steps find them.
     pub globals: (Vec<GlobalPlan>, Globals),
+    /// The stores that can be asked.
+    pub stores: Vec<StoreInfo>,
 }
 
 /// Partition counts of the user's topics as the cluster has them; a missing topic is simply not there.
 pub fn external_counts(application: &Application, admin: &dyn Admin) -> Result<BTreeMap<TopicName, u32>> {
     let mut counts = BTreeMap::new();
-    let results = application.results.iter().chain(&application.dead_letters).cloned();
-    let graph = &application.topology;
-    for topic in graph.external_sources().into_iter().chain(graph.external_sinks()).chain(results) {
+    for topic in external_topics(application) {
         if let Some(info) = admin.topic(&topic).map_err(error_of)? {
             counts.insert(topic, info.partitions);
         }
     }
     Ok(counts)
+}
+
+/// The user's topics that an application reads or writes.
+pub fn external_topics(application: &Application) -> BTreeSet<TopicName> {
+    let graph = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
+    graph.chain(application.results.iter().chain(&application.dead_letters).cloned()).collect()
+}
+
+/// Refuses to start without the user's topics; tells all that are missing, each with the command that creates it.
+pub fn require_external(application: &Application, config: &ProcessConfig, counts: &BTreeMap<TopicName, u32>) -> Result<()> {
+    let missing: Vec<_> = external_topics(application).into_iter().filter(|t| !counts.contains_key(t)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = missing.iter().map(|t| t.as_str()).collect();
+    let commands: Vec<_> = missing.iter().map(|t| format!("\n    {}", create_command(t, config))).collect();
+    let what = format!("looking for the topics of {} on {}", application.id, config.brokers);
+    Err(Error::new(codes::TOPIC_MISSING, Fault::Configuration, what)
+        .because(format!("there is no topic {}", names.join(", ")))
+        .next(format!("start with `topics.create: true` (READBACK_TOPICS__CREATE=true), or create:{}", commands.concat())))
+}
+
+/// How a person creates a topic.
+pub fn create_command(topic: &TopicName, config: &ProcessConfig) -> String {
+    let (brokers, n) = (&config.brokers, config.topics.partitions);
+    format!("kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions {n}")
 }
 
 /// Composes an application over these topics.
@@ -99,6 +138,7 @@ pub fn compose(
     let bad = application.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
     let environments = Environments { avro: edges.avro.clone(), bad, start: StartAt::Earliest, globals: Globals::default() };
     let globals = (application.topology.globals(&layout, &environments), environments.globals.clone());
+    let stores = application.topology.stores(&layout);
     let mut stream = UnitPlan {
         application: application.id.clone(),
         unit: UnitName::new(application.id.as_str()),
@@ -108,7 +148,7 @@ pub fn compose(
         flat_gap: false,
     };
     if !application.has_effects() {
-        return Ok(Composed { stream, effects: None, layout, globals });
+        return Ok(Composed { stream, effects: None, layout, globals, stores });
     }
     let sinks = Sinks::of(application, counts, schemas)?;
     let policies = PolicyBook::parse(application.policies.iter().map(|(n, p)| (n.as_str(), p.path.as_str(), p.text.as_str())))?;
@@ -119,7 +159,7 @@ pub fn compose(
     let effects = effects_unit(application, config, &layout, &sinks, &policies, edges, next + 1);
     stream.topics.extend(effects.topics.iter().cloned());
     stream.topics = one_each(stream.topics);
-    Ok(Composed { stream, effects: Some(effects), layout, globals })
+    Ok(Composed { stream, effects: Some(effects), layout, globals, stores })
 }
 
 /// Where results and dead letters of each step go.
@@ -169,6 +209,7 @@ fn operations(
         dead_letters: sinks.dead_letters.clone(),
         clock_error: config.effects.clock_error.0,
         fetcher: edges.fetcher.clone(),
+        metrics: edges.metrics.clone(),
         #[cfg(feature = "test-util")]
         weakened: edges.weakened.operations,
     })
@@ -178,7 +219,7 @@ fn operations(
 /// compute its wire key, which matters only where the target trusts keys.
 fn key_secret(app: &ApplicationId, config: &ProcessConfig) -> Result<Vec<u8>> {
     match &config.effects.key_secret {
-        Some(reference) => Ok(reference.secret().resolve()?.expose().as_bytes().to_vec()),
+        Some(reference) => Ok(reference.resolve()?.expose().as_bytes().to_vec()),
         None => Ok(app.as_str().as_bytes().to_vec()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::Registry as MetricRegistry;
 
-use crate::agent::HttpFetcher;
+use crate::agent::{self, HttpFetcher};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
@@ -15,12 +15,15 @@ use crate::http::HyperPort;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
-use crate::runtime::{GlobalReader, GlobalThread, KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::runtime::{
+    GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
+};
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::compose::{Edges, Schemas, Weakened, compose, external_counts};
+use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::purge::{Purge, purged};
+use super::stores::Stores;
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -38,6 +41,7 @@ pub enum ProcessEnd {
 pub struct Process {
     streams: KafkaStreams,
     globals: Option<GlobalThread>,
+    stores: Stores,
     state: StateManager,
     purge: Option<Purge>,
     stop_within: Duration,
@@ -58,8 +62,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         return Ok(None);
     }
     let auth = match (&section.token, &section.username, &section.password) {
-        (Some(token), _, _) => RegistryAuth::Bearer(token.secret()),
-        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.secret() },
+        (Some(token), _, _) => RegistryAuth::Bearer(token.clone()),
+        (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
     Registry::new(&section.url, auth).map(Some)
@@ -100,13 +104,15 @@ impl Process {
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: shared.clone(),
-            weakened: Weakened::default(),
+            metrics: Some(agent::Metrics::new(metrics)?),
+            weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, waiting, || {
             let admin = cluster.admin().map_err(crate::runtime::error_of)?;
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
+            require_external(application, config, &counts)?;
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let recorded = Metrics::new(metrics)?;
@@ -119,13 +125,30 @@ impl Process {
             reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
             Ok(reader)
         })?;
+        let stores = Stores::new(
+            composed.stream.unit.clone(),
+            composed.stores.clone(),
+            state.views().clone(),
+            globals.clone(),
+            edges.avro.clone(),
+        );
         let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let streams =
             patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
         let globals = reader.map(GlobalThread::start);
-        Ok(Self { streams, globals, state, purge, stop_within: config.stop_within.0 })
+        Ok(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 })
+    }
+
+    /// Its stores, for queries: `process.stores().store("counts")`.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        self.streams.pulse()
     }
 
     /// What the threads are about.
@@ -133,14 +156,16 @@ impl Process {
         self.streams.state()
     }
 
-    /// Waits for a signal or a failure, telling each change of state; then stops in order within the configured bound.
-    pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State)) -> ProcessEnd {
+    /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
+    /// configured bound.
+    pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
         let (mut last, mut global) = (None, None);
         while !stop.load(Ordering::Acquire) {
-            let state = self.streams.wait(Duration::from_millis(200), |s| last != Some(s));
-            if last != Some(state) {
-                changed(state);
-                last = Some(state);
+            let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
+            let now = (state, self.streams.waits_for());
+            if last.as_ref() != Some(&now) {
+                changed(state, now.1.as_deref());
+                last = Some(now);
             }
             global = self.globals.as_ref().and_then(GlobalThread::failure);
             if global.is_some() || matches!(state, State::Failed | State::Stopped) {
@@ -176,9 +201,8 @@ fn create_external(application: &Application, config: &ProcessConfig, admin: &dy
     if !config.topics.create {
         return Ok(());
     }
-    let all = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
-    let all = all.chain(application.results.iter().chain(&application.dead_letters).cloned());
-    let new: Vec<crate::kafka::NewTopic> = all
+    let new: Vec<crate::kafka::NewTopic> = external_topics(application)
+        .into_iter()
         .map(|name| crate::kafka::NewTopic {
             name,
             partitions: config.topics.partitions,

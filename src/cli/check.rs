@@ -10,7 +10,7 @@ use crate::error::{Fault, Result};
 use crate::kafka::Cluster;
 use crate::runtime::error_of;
 
-use super::{Connection, Format, load, on_cluster};
+use super::{Connection, Format, load};
 
 /// Widest line of a reason before it is broken.
 const WIDTH: usize = 72;
@@ -35,9 +35,10 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs, format: Format) -> Result<ExitCode> {
     let declared = load::offline(&args.topology)?;
     let config = args.connection.load()?;
+    let cluster = crate::kafka::RdCluster::new(crate::app::kafka_config(&config))?;
     let mut report = Report::offline(&declared.application, &config, &declared.warnings);
     if args.live {
-        let admin = on_cluster(&args.connection)?.admin().map_err(error_of)?;
+        let admin = cluster.admin().map_err(error_of)?;
         let registry = crate::app::registry(&config)?;
         check::against(&mut report, &declared.application, &config, admin.as_ref(), registry.as_ref())?;
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Code, Error, Fault, Result, codes};
 
 use super::Format;
 
@@ -18,7 +18,7 @@ const PAGES: &str = include_str!("../docs/errors.md");
   readback explain RB0103    what it means and what to do next
   readback explain           every code")]
 pub struct ExplainArgs {
-    /// The code, `RB0103`; without one all are listed.
+    /// The code (`RB0103`, `103`) or its name (`unknown_key`); without one all are listed.
     code: Option<String>,
 }
 
@@ -32,6 +32,14 @@ fn page(code: &str) -> Option<(&'static str, &'static str)> {
     Some((title.trim(), text.trim()))
 }
 
+/// The code that is meant: `RB0231`, `231`, or its name.
+fn meant(given: &str) -> Option<String> {
+    let upper = given.to_ascii_uppercase();
+    let number = upper.trim_start_matches("RB").parse::<u16>();
+    let is = |(code, name): &&(Code, &str)| number.as_ref().map_or(upper.replace(['-', ' '], "_") == *name, |n| code.0 == *n);
+    codes::ALL.iter().find(is).map(|(code, _)| code.to_string())
+}
+
 /// Prints one page, or the list of codes.
 pub fn run(args: &ExplainArgs, format: Format) -> Result<ExitCode> {
     let Some(code) = &args.code else {
@@ -43,11 +51,11 @@ pub fn run(args: &ExplainArgs, format: Format) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let code = code.to_ascii_uppercase();
-    let Some((title, text)) = page(&code) else {
+    let Some((code, (title, text))) = meant(code).and_then(|code| page(&code).map(|page| (code, page))) else {
         return Err(Error::new(codes::USAGE, Fault::Configuration, format!("explaining {code}: there is no such code"))
             .next("`readback explain` lists all codes"));
     };
+    let text = text.replace("*Next:*", "Next:");
     match format {
         Format::Json => println!("{}", json!({ "schema": "readback.explanation/1", "code": code, "title": title, "text": text })),
         Format::Table => println!("{title}\n\n{text}"),

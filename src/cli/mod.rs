@@ -1,5 +1,15 @@
 //! The program: one file a command. stdout is the result, stderr everything else.
 
+/// As the standard one, but for a reader that has gone (`readback explain | head`): then nothing more is printed.
+macro_rules! println {
+    () => { $crate::cli::output::print("\n") };
+    ($($text:tt)*) => { $crate::cli::output::print(&(format!($($text)*) + "\n")) };
+}
+/// As [`println`], without a line end.
+macro_rules! print {
+    ($($text:tt)*) => { $crate::cli::output::print(&format!($($text)*)) };
+}
+
 mod check;
 mod demo;
 mod describe;
@@ -17,6 +27,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Flag};
 
 /// A stream processor for work that ends outside Kafka: an effect counts only after it has been read back.
 #[derive(Debug, Parser)]
@@ -73,21 +85,19 @@ pub struct Connection {
 impl Connection {
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
-        let mut flags = Vec::new();
-        if let Some(b) = &self.brokers {
-            flags.push(("brokers", b.clone()));
-        }
-        if let Some(r) = &self.registry {
-            flags.push(("registry.url", r.clone()));
-        }
-        crate::config::load(self.config.as_deref(), std::env::vars(), &flags)
+        let given = [("--brokers", "brokers", &self.brokers), ("--registry", "registry.url", &self.registry)];
+        let flags: Vec<Flag<'_>> =
+            given.iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value.as_deref()? })).collect();
+        config::load(self.config.as_deref(), config::environment()?, &flags)
     }
 }
 
 /// Runs the program; the caller's `main` returns what this does.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    output::init_logs(&cli.log, cli.log_json);
+    if let Err(e) = output::init_logs(&cli.log, cli.log_json) {
+        return fail(&e, cli.output);
+    }
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args, cli.output),
         Command::Run(args) => run::run(&args),

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::admin::views::{Operations, Seen, applications};
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
-use crate::intents::{Command, Resolution, topics};
+use crate::ids::{ApplicationId, ApprovalId, OperationId, OperationKey, Tenant};
+use crate::intents::{Approval, Command, Decision, Resolution, topics};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
-use crate::time::{Clock, SystemClock, WallTime, show_duration};
+use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
 
 use super::{Connection, Format, timeline};
 
@@ -22,6 +22,7 @@ use super::{Connection, Format, timeline};
   readback ops list --status parked                       what waits for a person
   readback ops show op-0137                               what was sent, answered and read back
   readback ops resolve op-0137 --applied --reason \"order 8812 is in the console\" --seen 7
+  readback ops approve op-0140 --reason \"checked with the buyer\" --seen 4
 Reading needs a broker only; a command is answered by the member that owns the operation.
 Exit codes: 0 done · 1 refused · 2 usage · 3 nobody answers · 4 it has changed since you looked")]
 pub struct OpsArgs {
@@ -73,6 +74,33 @@ Before settle, `--not-applied` needs a second person: what has left may still ar
         #[arg(long)]
         seen: i64,
     },
+    /// Order one more send of a parked operation.
+    #[command(after_help = "Example:
+  readback ops force op-0137 --reason \"the target was restored from a backup\" --seen 7 --second approver@acme
+Before settle it needs a second person: what has left may still arrive, and then there are two effects.
+Deadline, approval, target version and policy are asked once more; what they forbid is not sent.")]
+    Force {
+        #[command(flatten)]
+        order: OrderArgs,
+        /// The version that you saw (`ops show` prints it).
+        #[arg(long)]
+        seen: i64,
+    },
+    /// Approve the plan that you saw.
+    #[command(after_help = "Example:
+  readback ops approve op-0137 --reason \"checked with the buyer\" --seen 4
+The approval is bound to the plan's hash, used once, and yours: whoever asked for the effect can't give it. After the hand-over it
+renews an approval that has run out or was taken back.")]
+    Approve {
+        #[command(flatten)]
+        order: OrderArgs,
+        /// The version that you saw (`ops show` prints it).
+        #[arg(long)]
+        seen: i64,
+        /// How long it may be used; a gate may allow less.
+        #[arg(long, default_value = "30m", value_parser = span)]
+        expires: Duration,
+    },
     /// Forbid further sends. What has happened stays happened.
     #[command(after_help = "Example:
   readback ops cancel op-0137 --reason \"the customer withdrew\"
@@ -102,7 +130,7 @@ struct OrderArgs {
     #[arg(long)]
     reason: String,
     /// Who decides.
-    #[arg(long, env = "USER")]
+    #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     by: String,
     /// The second person, where one is needed (before settle).
     #[arg(long)]
@@ -132,6 +160,15 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             let resolution = if *applied { Resolution::Applied } else { Resolution::NotApplied };
             let order = order.build(&operations, Some(*seen), now)?;
             send(cluster, &app, &mut operations, &commands::resolve(order, resolution), format)
+        }
+        What::Force { order, seen } => {
+            let order = order.build(&operations, Some(*seen), now)?;
+            send(cluster, &app, &mut operations, &commands::force(order), format)
+        }
+        What::Approve { order, seen, expires } => {
+            let approval = order.approval(&operations, now.plus(*expires))?;
+            let order = order.build(&operations, Some(*seen), now)?;
+            send(cluster, &app, &mut operations, &commands::approve(order, approval), format)
         }
         What::Cancel { order } => {
             let order = order.build(&operations, None, now)?;
@@ -173,6 +210,33 @@ impl OrderArgs {
             hold: Duration::from_secs(3_600),
         })
     }
+}
+
+impl OrderArgs {
+    /// The approval of the plan as it stands; `--seen` refuses it where that is no longer what was shown.
+    fn approval(&self, operations: &Operations, expires_at: WallTime) -> Result<Approval> {
+        let (key, seen) = one(operations, &self.operation, self.tenant.as_deref())?;
+        let plan = seen.record.as_ref().and_then(|r| r.plan_hash.clone());
+        let plan_hash = plan.or_else(|| seen.ledger.as_ref()?.plan_hash.clone()).ok_or_else(|| {
+            Error::new(codes::COMMAND_REFUSED, Fault::Verdict, format!("approving {}: there is no plan to approve", key.operation))
+                .next("`readback ops show` says where it stands")
+        })?;
+        Ok(Approval {
+            approval_id: ApprovalId::from(uuid::Uuid::new_v4().to_string()),
+            tenant: key.tenant.clone(),
+            operation_id: key.operation.clone(),
+            plan_hash,
+            approver: self.by.clone(),
+            decision: Decision::Approve,
+            expires_at,
+            policy_version: String::new(),
+            reason: Some(self.reason.clone()),
+        })
+    }
+}
+
+fn span(text: &str) -> std::result::Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| format!("`{text}` is no duration; write 5s, 30m, 2h or 7d"))
 }
 
 fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {

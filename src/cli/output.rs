@@ -1,6 +1,6 @@
 //! Printing: formats, errors with their exit code, logs.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -8,7 +8,7 @@ use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::yaml::Diagnostics;
-use crate::error::Error;
+use crate::error::{Error, Fault, Result, codes};
 
 /// How results are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -46,18 +46,21 @@ pub fn fail(error: &Error, format: Format) -> ExitCode {
     ExitCode::from(error.fault.exit_code())
 }
 
-/// Logs go to stderr; a directive that can't be read falls back to `warn` and says so.
-pub fn init_logs(directives: &str, as_json: bool) {
-    let (filter, wrong) = match EnvFilter::try_new(directives) {
-        Ok(f) => (f, None),
-        Err(e) => (EnvFilter::new("warn"), Some(e)),
-    };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+/// Prints a part of the result; that nobody reads it any more is no error.
+pub(super) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Logs go to stderr, coloured where people see it and `NO_COLOR` is not set. Fails for directives that can't be read.
+pub fn init_logs(directives: &str, as_json: bool) -> Result<()> {
+    let filter = EnvFilter::try_new(directives).map_err(|e| {
+        Error::new(codes::USAGE, Fault::Configuration, format!("reading the log directives `{directives}` (--log, READBACK_LOG)"))
+            .because(e.to_string())
+            .next("write a level, or levels of modules: `info`, `warn,readback::effects=debug`")
+    })?;
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr);
     let set = if as_json { builder.json().try_init() } else { builder.try_init() };
-    if let Err(e) = set {
-        eprintln!("logs were set up before: {e}");
-    }
-    if let Some(e) = wrong {
-        tracing::warn!(error = %e, directives, "the log directives can't be read; logging at `warn`");
-    }
+    set.map_err(|e| Error::new(codes::BUG, Fault::Bug, "setting up logs a second time").because(e))
 }

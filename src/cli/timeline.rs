@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::admin::views::Seen;
-use crate::effects::{Attempt, AttemptState, LedgerRecord, Phase};
+use crate::effects::{Attempt, AttemptState, LedgerRecord, Phase, VersionRead, VersionState};
 use crate::error::{Code, Result};
 use crate::ids::OperationKey;
-use crate::intents::Status;
+use crate::intents::{AnswerClass, Status};
 use crate::time::{WallTime, show_duration};
 
 use super::Format;
@@ -35,41 +35,62 @@ fn code_text(code: i32) -> String {
 
 /// Prints one operation.
 pub fn show(key: &OperationKey, seen: &Seen, now: WallTime, format: Format) -> Result<()> {
-    let status = seen.status().map_or("held", Status::word);
+    match format {
+        Format::Json => println!("{}", as_json(key, seen)),
+        Format::Table => print!("{}", as_text(key, seen, now)),
+    }
+    Ok(())
+}
+
+/// What it acts on, and the version of it that the requester saw.
+fn resource(seen: &Seen) -> (String, Option<String>) {
+    let record = seen.record.as_ref().map(|r| (r.request.resource.to_string(), r.request.resource_version.clone()));
+    record.or_else(|| seen.ledger.as_ref().map(|l| (l.resource.to_string(), l.resource_version.clone()))).unwrap_or_default()
+}
+
+fn as_json(key: &OperationKey, seen: &Seen) -> serde_json::Value {
     let (code, detail) = why(seen);
-    let lines = lines(seen);
-    if format == Format::Json {
-        let steps: Vec<_> = lines.iter().map(|(at, what)| json!({ "at": at, "what": what })).collect();
-        println!(
-            "{}",
-            json!({
-                "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step, "status": status,
-                "version": seen.version(), "code": code, "detail": detail, "timeline": steps,
-            })
-        );
-        return Ok(());
-    }
-    let call = seen.ledger.as_ref().map(|l| format!("{}#{}", l.contract, l.call)).unwrap_or_default();
-    let resource = seen.record.as_ref().map(|r| r.request.resource.to_string());
-    let resource = resource.or_else(|| seen.ledger.as_ref().map(|l| l.resource.to_string())).unwrap_or_default();
+    let (resource, resource_version) = resource(seen);
+    let steps: Vec<_> = lines(seen).iter().map(|(at, what)| json!({ "at": at, "what": what })).collect();
+    json!({
+        "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
+        "status": seen.status().map_or("held", Status::word), "version": seen.version(), "resource": resource,
+        "resource_version": resource_version, "code": code, "detail": detail, "look_at": look_at(seen), "timeline": steps,
+    })
+}
+
+fn as_text(key: &OperationKey, seen: &Seen, now: WallTime) -> String {
+    let call = seen.ledger.as_ref().map(|l| format!("{}#{}", l.contract, l.call));
+    let resource = match resource(seen) {
+        (resource, Some(version)) => format!("{resource} version {version}"),
+        (resource, None) => resource,
+    };
+    let status = seen.status().map_or("held", Status::word);
     let since = show_duration(now.since(changed_at(seen)));
-    println!("{} · {} · {call} · {resource} · {status} for {since} · version {}", key.operation, key.tenant, seen.version());
+    let mut head = vec![key.operation.to_string(), key.tenant.to_string()];
+    head.extend(call.into_iter().chain([resource]).filter(|part| !part.is_empty()));
+    head.push(format!("{status} for {since}"));
+    let mut text = head.join(" · ") + "\n";
+    let (code, detail) = why(seen);
     if let Some(detail) = detail {
-        println!("{detail}   {}", code.unwrap_or_default());
+        text += &format!("{detail}   {}\n", code.unwrap_or_default());
     }
-    println!();
     let mut day = String::new();
-    for (at, what) in &lines {
-        let text = at.to_string();
-        let (date, time) = text.split_once('T').unwrap_or(("", &text));
+    for (at, what) in &lines(seen) {
+        let stamp = at.to_string();
+        let (date, time) = stamp.split_once('T').unwrap_or(("", &stamp));
         if date != day {
-            println!(" {date} (UTC)");
+            text += &format!("\n {date} (UTC)\n");
             day = date.to_owned();
         }
-        println!(" {}  {what}", time.trim_end_matches('Z'));
+        text += &format!(" {}  {what}\n", time.trim_end_matches('Z'));
     }
-    next_steps(key, seen);
-    Ok(())
+    text + &next_steps(key, seen)
+}
+
+/// Where the target shows the effect, as its contract says.
+fn look_at(seen: &Seen) -> Option<&str> {
+    seen.ledger.as_ref()?.look_at.as_deref()
 }
 
 fn lines(seen: &Seen) -> Vec<(WallTime, String)> {
@@ -109,6 +130,9 @@ fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
             lines.push((at, format!("             {}", outcome(a))));
         }
     }
+    if let Some(v) = &l.version_read {
+        lines.push((v.at, format!("version      {}", version_words(v, l.resource_version.as_deref().unwrap_or_default()))));
+    }
     let first = i64::from(l.reads) - l.last_reads.len() as i64;
     for (i, read) in l.last_reads.iter().enumerate() {
         lines.push((read.at, format!("readback {}   {}", first + i as i64 + 1, read.found)));
@@ -124,11 +148,22 @@ fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
     }
 }
 
+fn version_words(v: &VersionRead, seen: &str) -> String {
+    let shown = v.shown.as_deref();
+    match v.state {
+        VersionState::Asked => "asked for at the target".to_owned(),
+        VersionState::Same => format!("stands at {}, as was seen", shown.unwrap_or_default()),
+        VersionState::Other => format!("stands at {}, made for {seen}", shown.unwrap_or("nothing")),
+        VersionState::Unclear => format!("not shown: {}", shown.unwrap_or_default()),
+    }
+}
+
 fn outcome(a: &Attempt) -> String {
     let status = a.status.map(|s| format!("answered {s} · ")).unwrap_or_default();
     let state = match a.state {
         AttemptState::Journaled => "no outcome yet",
         AttemptState::Unsent => "provably never left",
+        AttemptState::Rejected if a.class == Some(AnswerClass::PreconditionFailed) => "its resource has changed, said the target",
         AttemptState::Rejected => "refused by the target",
         AttemptState::RetryLater => "not now, said the target",
         AttemptState::InProgress => "the target is still at it",
@@ -139,19 +174,64 @@ fn outcome(a: &Attempt) -> String {
     format!("{status}{state}")
 }
 
-fn next_steps(key: &OperationKey, seen: &Seen) {
-    if seen.ledger.as_ref().is_some_and(|l| l.phase == Phase::Parked) {
-        println!(
-            "\n then   readback ops resolve {} --applied | --not-applied  --reason \"…\" --seen {}",
-            key.operation,
-            seen.version()
-        );
+/// What a person can do about it now, with the version that was shown.
+fn next_steps(key: &OperationKey, seen: &Seen) -> String {
+    let mut text = "\n".to_owned();
+    let waits = seen.ledger.is_none().then_some(seen.record.as_ref()).flatten().filter(|r| r.status == Status::AwaitingApproval);
+    text += &waits.and_then(|r| r.proposal.as_ref()).map(|plan| format!(" plan   {plan}\n")).unwrap_or_default();
+    text += &look_at(seen).map(|link| format!(" look   {link}\n")).unwrap_or_default();
+    let (op, version) = (&key.operation, seen.version());
+    let mut then = |what: &str| {
+        let word = if text.contains(" then ") { "     " } else { " then" };
+        text += &format!("{word}   readback ops {what} --reason \"…\" --seen {version}\n");
+    };
+    match &seen.ledger {
+        Some(l) if l.phase == Phase::Parked => {
+            then(&format!("resolve {op} --applied | --not-applied"));
+            then(&format!("force {op}"));
+        }
+        None if waits.is_some() => then(&format!("approve {op}")),
+        _ => text += &format!(" seen   {version}\n"),
     }
+    text
 }
 
 fn short(hash: &str) -> String {
     match hash.len() {
         0..=12 => hash.to_owned(),
         n => format!("{}…{}", &hash[..4], &hash[n - 2..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effects::VersionState;
+
+    /// If this broke, the person who must decide would not be told where to look, on what the plan was made, or with which
+    /// version to answer.
+    #[test]
+    fn a_parked_operation_shows_where_to_look_and_what_to_do() {
+        let key = OperationKey { tenant: "acme".into(), operation: "op-1".into(), step: "place-order".into() };
+        let mut ledger = LedgerRecord::held(key.clone(), WallTime(9_000));
+        (ledger.phase, ledger.version) = (Phase::Parked, 7);
+        (ledger.contract, ledger.call, ledger.resource) = ("orders".into(), "create".into(), "order/A-1".into());
+        (ledger.resource_version, ledger.look_at) = (Some("4".into()), Some("https://orders.internal/console?ref=5be2".into()));
+        (ledger.code, ledger.detail) = (Some(235), Some("nothing can prove what happened".into()));
+        ledger.version_read =
+            Some(VersionRead { attempt: 1, tries: 1, at: WallTime(1_000), state: VersionState::Other, shown: Some("5".into()) });
+        let seen = Seen { record: None, ledger: Some(ledger) };
+        let text = as_text(&key, &seen, WallTime(61_000));
+        for part in [
+            "op-1 · acme · orders#create · order/A-1 version 4 · parked",
+            "nothing can prove what happened   RB0235",
+            "version      stands at 5, made for 4",
+            "look   https://orders.internal/console?ref=5be2",
+            "then   readback ops resolve op-1 --applied | --not-applied --reason \"…\" --seen 7",
+            "readback ops force op-1 --reason \"…\" --seen 7",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        assert_eq!(as_json(&key, &seen)["look_at"], "https://orders.internal/console?ref=5be2");
     }
 }

@@ -1,87 +1,138 @@
-//! Defaults, then file, then environment, then flags: later layers win key by key.
+//! Defaults, then file, then environment, then flags: later layers win key by key. Each value keeps its place, so that an error
+//! shows the line of the file, the variable or the flag that it stands in.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
-use super::ProcessConfig;
+use super::yaml::{self, Diagnostics, Kind, Name, Node, Site, SourceFile};
+use super::{ProcessConfig, settings};
 use crate::error::{Error, Fault, Result, codes};
 
 /// Prefix of environment variables: `READBACK_STATE__DIR` sets `state.dir`.
 const PREFIX: &str = "READBACK_";
 
-/// Variables under the prefix that are no settings.
-const NOT_SETTINGS: &[&str] = &["READBACK_APP", "READBACK_CONFIG", "READBACK_FAIL", "READBACK_LOG", "READBACK_SEED"];
+/// Variables under the prefix that are no settings; some are for tests.
+const NOT_SETTINGS: &[&str] = &[
+    "READBACK_APP",
+    "READBACK_CONFIG",
+    "READBACK_FAIL",
+    "READBACK_LOG",
+    "READBACK_SEED",
+    "READBACK_SCHEDULES",
+    "READBACK_WEAKEN",
+    "READBACK_WRITE_GOLDEN",
+    "READBACK_WRITE_SCHEMAS",
+];
 
 /// What `dev/stack env` prints besides brokers and registry.
 const STACK: &str = "READBACK_STACK_";
 
-/// Reads the configuration: `file` where given (it must exist), `env` as (name, value), `flags` as (`state.dir`, value).
-pub fn load(file: Option<&Path>, env: impl Iterator<Item = (String, String)>, flags: &[(&str, String)]) -> Result<ProcessConfig> {
-    let mut root = match file {
-        Some(path) => read_file(path)?,
-        None => Value::Object(Map::new()),
-    };
-    for (name, value) in env {
-        let Some(key) = name.strip_prefix(PREFIX).filter(|_| is_setting(&name)) else { continue };
-        let path: Vec<String> = match key {
-            "REGISTRY" => vec!["registry".into(), "url".into()],
-            _ => key.split("__").map(str::to_ascii_lowercase).collect(),
-        };
-        set(&mut root, &path, scalar(&value));
-    }
-    for (key, value) in flags {
-        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-        set(&mut root, &path, scalar(value));
-    }
-    let where_from = file.map_or_else(|| "the environment and flags".to_owned(), |p| p.display().to_string());
-    serde_json::from_value(root).map_err(|e| {
-        Error::new(codes::BAD_VALUE, Fault::Configuration, format!("reading the configuration from {where_from}"))
-            .because(e)
-            .next("`readback run --help` lists the settings; the JSON Schema is schemas/readback.schema.json")
-    })
+/// A setting on the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag<'a> {
+    /// As it is written: `--registry`.
+    pub name: &'a str,
+    /// The setting: `registry.url`.
+    pub key: &'a str,
+    /// What was given.
+    pub value: &'a str,
 }
 
-fn is_setting(name: &str) -> bool {
-    !NOT_SETTINGS.contains(&name) && !name.starts_with(STACK)
-}
-
-fn read_file(path: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display()))
-            .because(e)
-            .next("check the path given with --config")
-    })?;
-    let value: Value = serde_saphyr::from_str(&text).map_err(|e| {
-        Error::new(codes::YAML_SYNTAX, Fault::Configuration, format!("parsing {}", path.display())).because(e.to_string())
-    })?;
-    Ok(if value.is_null() { Value::Object(Map::new()) } else { value })
-}
-
-/// A text as the value it looks like: number, truth value, or the text itself. A `$` is just a `$` (C112).
-fn scalar(text: &str) -> Value {
-    match text {
-        "true" => Value::Bool(true),
-        "false" => Value::Bool(false),
-        _ => text.parse::<i64>().map_or_else(|_| Value::String(text.to_owned()), Value::from),
-    }
-}
-
-fn set(root: &mut Value, path: &[String], value: Value) {
-    let mut at = root;
-    for key in &path[..path.len() - 1] {
-        if !at.is_object() {
-            *at = Value::Object(Map::new());
+/// The variables that could be settings. One that is not Unicode is refused: it could only be misread.
+pub fn environment() -> Result<Vec<(String, String)>> {
+    let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let read = |(name, value): (String, std::ffi::OsString)| match value.into_string() {
+        Ok(text) => Ok((name, text)),
+        Err(_) => {
+            let doing = format!("reading the environment variable {name}");
+            Err(Error::new(codes::BAD_VALUE, Fault::Configuration, doing).because("its value is not UTF-8"))
         }
-        let Value::Object(map) = at else { return };
-        at = map.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()));
+    };
+    ours.filter(|(name, _)| is_setting(name)).map(read).collect()
+}
+
+/// Reads the configuration: `file` where given (it must exist), `env` as (name, value), then `flags`. All errors at once.
+pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<ProcessConfig> {
+    let mut root = match file {
+        Some(path) => yaml::load(path).map_err(Error::from)?,
+        None => empty(source("the environment", "")),
+    };
+    let mut env: Vec<_> = env.into_iter().filter(|(name, _)| is_setting(name)).collect();
+    env.sort();
+    for (name, value) in env {
+        put_variable(&mut root, &name, &value);
     }
-    if !at.is_object() {
-        *at = Value::Object(Map::new());
+    for flag in flags {
+        let line = source("the command line", &format!("{} {}", flag.name, flag.value));
+        let name = |text: &str| Name { text: text.to_owned(), at: place(&line, 0, flag.name.len()) };
+        let path: Vec<Name> = flag.key.split('.').map(name).collect();
+        put(&mut root, &path, scalar(flag.value, place(&line, flag.name.len() + 1, flag.value.len())));
     }
-    if let Value::Object(map) = at {
-        map.insert(path[path.len() - 1].clone(), value);
+    let mut d = Diagnostics::new();
+    let config = settings::read(&root, &mut d);
+    d.or(Some(config)).map_err(Error::from)
+}
+
+/// Variables that Kubernetes makes for a service that is called `readback` or `readback-…` are none of ours.
+fn is_setting(name: &str) -> bool {
+    let Some(key) = name.strip_prefix(PREFIX) else { return false };
+    let service = ["SERVICE_HOST", "SERVICE_PORT", "PORT_"].iter().any(|part| key.contains(part)) || key.ends_with("PORT");
+    (key.contains("__") || !service) && !NOT_SETTINGS.contains(&name) && !name.starts_with(STACK)
+}
+
+/// `READBACK_STATE__DIR` is `state.dir`, `READBACK_REGISTRY` short for `registry.url`; the client's settings have dots in their
+/// names: `READBACK_KAFKA__SECURITY_PROTOCOL`.
+fn put_variable(root: &mut Node, name: &str, value: &str) {
+    // The name alone is shown: a value may be a secret, also under a name that nobody knows.
+    let line = source("the environment", name);
+    let mut from = PREFIX.len();
+    let mut path: Vec<Name> = Vec::new();
+    for part in name[PREFIX.len()..].split("__") {
+        let text = part.to_ascii_lowercase();
+        let text = if path.first().is_some_and(|p| p.text == "kafka") { text.replace('_', ".") } else { text };
+        path.push(Name { text, at: place(&line, from, part.len()) });
+        from += part.len() + "__".len();
     }
+    if let [only] = path.as_slice()
+        && only.text == "registry"
+    {
+        path.push(Name { text: "url".to_owned(), at: only.at.clone() });
+    }
+    put(root, &path, scalar(value, place(&line, 0, name.len())));
+}
+
+fn put(at: &mut Node, path: &[Name], value: Node) {
+    let [first, rest @ ..] = path else { return };
+    if !matches!(at.kind, Kind::Map(_)) {
+        *at = empty(value.at.file.clone());
+    }
+    let Kind::Map(entries) = &mut at.kind else { return };
+    let known = entries.iter().position(|(name, _)| name.text == first.text);
+    let i = known.unwrap_or_else(|| {
+        entries.push((first.clone(), empty(value.at.file.clone())));
+        entries.len() - 1
+    });
+    match rest {
+        [] => entries[i] = (first.clone(), value),
+        _ => put(&mut entries[i].1, rest, value),
+    }
+}
+
+fn source(path: &str, text: &str) -> Arc<SourceFile> {
+    Arc::new(SourceFile { path: path.to_owned(), text: text.to_owned() })
+}
+
+fn place(file: &Arc<SourceFile>, from: usize, length: usize) -> Site {
+    Site { file: file.clone(), span: from..from + length }
+}
+
+fn empty(file: Arc<SourceFile>) -> Node {
+    Node { kind: Kind::Map(Vec::new()), at: place(&file, 0, file.text.len()) }
+}
+
+/// A text as it stands; an empty one is an empty text, not nothing. A `$` is just a `$` (C112).
+fn scalar(text: &str, at: Site) -> Node {
+    Node { kind: Kind::Scalar { text: text.to_owned(), plain: !text.is_empty() }, at }
 }
 
 #[cfg(test)]
@@ -89,20 +140,31 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn env(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>().into_iter()
+    fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn shown(e: &Error) -> String {
+        e.source.as_ref().unwrap().to_string()
     }
 
     /// If this broke, a setting in the environment would not reach the process that a chart starts.
     #[test]
     fn later_layers_win() {
-        let got = load(
-            None,
-            env(&[("READBACK_BROKERS", "a:1"), ("READBACK_STATE__DIR", "/x"), ("READBACK_REGISTRY", "http://r")]),
-            &[("state.dir", "/y".into())],
-        )
-        .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        std::fs::write(&file, "brokers: f:1\nstate: { dir: /f, cache: 1 MB }\nkafka: { client.rack: a }\n").unwrap();
+        let env = env(&[
+            ("READBACK_BROKERS", "a:1"),
+            ("READBACK_STATE__DIR", "/x"),
+            ("READBACK_REGISTRY", "http://r"),
+            ("READBACK_KAFKA__SECURITY_PROTOCOL", "ssl"),
+            ("READBACK_ADMIN__LISTEN", ""),
+        ]);
+        let got = load(Some(&file), env, &[Flag { name: "--state-dir", key: "state.dir", value: "/y" }]).unwrap();
         assert_eq!((got.brokers.as_str(), got.state.dir.to_str(), got.registry.url.as_str()), ("a:1", Some("/y"), "http://r"));
+        assert_eq!((got.state.cache.0, got.admin.listen.as_str()), (1 << 20, ""));
+        assert_eq!((got.kafka["client.rack"].as_str(), got.kafka["security.protocol"].as_str()), ("a", "ssl"));
     }
 
     /// If this broke, naming the registry would silently forbid to register in it, and a first start would end.
@@ -112,18 +174,61 @@ mod tests {
         assert!(got.registry.register);
     }
 
-    /// If this broke, a misspelt setting would be silently without effect.
+    /// If this broke, a misspelt setting would be silently without effect, or its author would mend one error only to be shown the
+    /// next.
     #[test]
-    fn unknown_settings_are_refused() {
-        let e = load(None, env(&[("READBACK_THREADS__STRAEM", "2")]), &[]).unwrap_err();
+    fn all_that_is_wrong_is_shown_at_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        std::fs::write(&file, "brokrs: x\nthreads: { stream: two }\ngroup: { session_timeout: 15 }\n").unwrap();
+        let e = load(Some(&file), env(&[("READBACK_THREADS__EFECTS", "2"), ("READBACK_TOPICS__CREATE", "yes")]), &[]).unwrap_err();
         assert_eq!(e.fault, Fault::Configuration);
-        assert!(e.to_string().contains("straem"), "{e}");
+        let shown = shown(&e);
+        for part in [
+            "did you mean `brokers`?",
+            "readback.yaml:2:20",
+            "readback.yaml:3:27",
+            "READBACK_THREADS__EFECTS",
+            "did you mean `effects`?",
+            "found `yes`",
+            "5 errors",
+        ] {
+            assert!(shown.contains(part), "no {part:?} in\n{shown}");
+        }
     }
 
-    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints.
+    /// If this broke, a member that was expelled could leave a transaction that outlives it and blocks its successor.
     #[test]
-    fn the_stacks_variables_are_no_settings() {
-        let shell = env(&[("READBACK_STACK_MODE", "jvm"), ("READBACK_STACK_BROKER_PID", "7"), ("READBACK_APP", "orders")]);
+    fn a_transaction_ends_before_the_session() {
+        let e = load(None, env(&[("READBACK_GROUP__SESSION_TIMEOUT", "8s")]), &[]).unwrap_err();
+        assert!(shown(&e).contains("transaction_timeout is 10 s, and must be shorter than session_timeout, which is 8 s"), "{e}");
+    }
+
+    /// If this broke, a password would be printed by the start that refuses it.
+    #[test]
+    fn a_secret_that_is_written_out_is_refused_and_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        std::fs::write(&file, "registry: { password: MARK }\n").unwrap();
+        let of_file = load(Some(&file), env(&[]), &[]).unwrap_err();
+        let of_env =
+            load(None, env(&[("READBACK_REGISTRY__TOKEN", "MARK"), ("READBACK_REGISTRY__TOKN", "MARK")]), &[]).unwrap_err();
+        for e in [of_file, of_env] {
+            assert!(shown(&e).contains("named by a reference") && !shown(&e).contains("MARK"), "{e}");
+        }
+    }
+
+    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints, or in a pod beside a
+    /// service that is called `readback`.
+    #[test]
+    fn variables_of_others_are_no_settings() {
+        let shell = env(&[
+            ("READBACK_STACK_MODE", "jvm"),
+            ("READBACK_APP", "orders"),
+            ("READBACK_SERVICE_HOST", "10.0.0.1"),
+            ("READBACK_PORT", "tcp://10.0.0.1:9464"),
+            ("READBACK_ORDERS_PORT_9464_TCP_ADDR", "10.0.0.1"),
+        ]);
         assert_eq!(load(None, shell, &[]).unwrap().brokers, "localhost:9092");
     }
 

@@ -4,14 +4,15 @@ mod cel;
 mod layers;
 mod process;
 mod secret;
+mod settings;
 mod units;
 pub mod yaml;
 
-pub use self::cel::CelExpr;
-pub use layers::load;
+pub use self::cel::{BadExpression, CelExpr};
+pub use layers::{Flag, environment, load};
 pub use process::{
-    AdminSection, EffectsSection, GroupSection, ProcessConfig, Reference, RegistryConfig, Slots, StateSection, Threads,
-    TopicsSection, process_schema,
+    AdminSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads, TopicsSection,
 };
 pub use secret::{Secret, SecretRef};
-pub use units::{ByteSize, Span, parse_size};
+pub use settings::process_schema;
+pub use units::{ByteSize, Span};

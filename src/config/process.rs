@@ -4,15 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
+use super::SecretRef;
 use super::units::{ByteSize, Span};
-use super::{Secret, SecretRef};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct ProcessConfig {
     /// Bootstrap servers, `host:port,host:port`.
     pub brokers: String,
@@ -39,47 +35,22 @@ pub struct ProcessConfig {
 }
 
 /// The schema registry.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct RegistryConfig {
     /// `http://host:port`, with a path where the registry has one; empty = none.
     pub url: String,
     /// Basic authentication: the user.
     pub username: Option<String>,
     /// Basic authentication: the password, by reference.
-    pub password: Option<Reference>,
+    pub password: Option<SecretRef>,
     /// Bearer token, by reference.
-    pub token: Option<Reference>,
+    pub token: Option<SecretRef>,
     /// Register missing schemas (`true`) or require that they are there.
     pub register: bool,
 }
 
-/// A reference to a secret: `{ env: NAME }`, `{ file: PATH }` or, for local stacks, `{ literal: VALUE }`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Reference {
-    /// An environment variable.
-    Env(String),
-    /// A file.
-    File(PathBuf),
-    /// The value itself.
-    Literal(String),
-}
-
-impl Reference {
-    /// As the rest of the product takes it.
-    pub fn secret(&self) -> SecretRef {
-        match self {
-            Reference::Env(name) => SecretRef::Env(name.clone()),
-            Reference::File(path) => SecretRef::File(path.clone()),
-            Reference::Literal(value) => SecretRef::Literal(Secret::new(value)),
-        }
-    }
-}
-
 /// Stores on disk.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct StateSection {
     /// The state directory. Each process takes a directory in it, named by its first slot.
     pub dir: PathBuf,
@@ -88,8 +59,7 @@ pub struct StateSection {
 }
 
 /// Threads a unit.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct Threads {
     /// Of the stream unit.
     pub stream: u32,
@@ -98,16 +68,14 @@ pub struct Threads {
 }
 
 /// Which slots this process takes.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Slots {
     /// This process's ordinal; slot = ordinal × threads + thread. Without it the pod's or host's name decides, then the lock.
     pub ordinal: Option<u32>,
 }
 
 /// Group and transaction times.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct GroupSection {
     /// A member that is silent for so long is expelled.
     pub session_timeout: Span,
@@ -118,8 +86,7 @@ pub struct GroupSection {
 }
 
 /// The effect stage.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct EffectsSection {
     /// ε: declared wall-clock error of this host. Printed as an assumption.
     pub clock_error: Span,
@@ -130,20 +97,18 @@ pub struct EffectsSection {
     /// Open operations a partition holds before its outbox is left waiting.
     pub max_open: usize,
     /// The key under which wire keys are derived.
-    pub key_secret: Option<Reference>,
+    pub key_secret: Option<SecretRef>,
 }
 
 /// Metrics and health.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct AdminSection {
     /// Where `/metrics` and `/health` listen; port 0 takes a free one, empty = nowhere.
     pub listen: String,
 }
 
 /// Topics at start.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct TopicsSection {
     /// Whether missing topics of the user are created; internal ones always are.
     pub create: bool,
@@ -217,25 +182,5 @@ impl Default for AdminSection {
 impl Default for TopicsSection {
     fn default() -> Self {
         Self { create: false, replication: -1, partitions: 4 }
-    }
-}
-
-/// JSON Schema of `readback.yaml`, for editors.
-pub fn process_schema() -> String {
-    let schema = schemars::schema_for!(ProcessConfig);
-    format!("{:#}\n", schema.to_value())
-}
-
-#[cfg(test)]
-mod tests {
-    /// If this broke, editors would check `readback.yaml` against keys that the product no longer has. To renew:
-    /// `READBACK_WRITE_SCHEMAS=1 cargo test --lib config::process`.
-    #[test]
-    fn the_committed_schema_is_current() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/readback.schema.json");
-        if std::env::var_os("READBACK_WRITE_SCHEMAS").is_some() {
-            std::fs::write(path, super::process_schema()).expect("schemas/ is writable");
-        }
-        assert_eq!(std::fs::read_to_string(path).expect("committed"), super::process_schema());
     }
 }

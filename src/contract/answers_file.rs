@@ -7,11 +7,12 @@ use crate::config::yaml::{Diagnostics, Node};
 use crate::intents::AnswerClass;
 
 /// What answers may mean, as files say it.
-const MEANINGS: [(&str, AnswerClass); 7] = [
+const MEANINGS: [(&str, AnswerClass); 8] = [
     ("applied", AnswerClass::Applied),
     ("not_applied", AnswerClass::NotApplied),
     ("in_progress", AnswerClass::InProgress),
     ("key_conflict", AnswerClass::KeyConflict),
+    ("precondition_failed", AnswerClass::PreconditionFailed),
     ("rejected", AnswerClass::Rejected),
     ("retry_later", AnswerClass::RetryLater),
     ("unknown", AnswerClass::Unknown),

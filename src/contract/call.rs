@@ -11,8 +11,9 @@ use super::model::{
     Bound, Budget, Call, Carrier, Completion, Confirm, Dedupe, KeyFormat, KeySpec, LaneRule, Readback, Retention, Unprovable,
 };
 use super::params::{Parameter, Takes, anchored};
+use super::precondition;
 use super::read::{header_name, unknown_placeholder, word};
-use super::request::{KEY, PAGE};
+use super::request::{KEY, PAGE, RESOURCE_VERSION};
 use super::template::{JsonTemplate, Template};
 use super::{lint, shape};
 use crate::config::CelExpr;
@@ -22,17 +23,19 @@ use crate::ids::CallName;
 use crate::intents::hex;
 
 /// Names that parameters can't have: they have a meaning in templates and expressions.
-const RESERVED: [&str; 6] = [KEY, PAGE, "status", "headers", "body", "item"];
+const RESERVED: [&str; 7] = [KEY, PAGE, RESOURCE_VERSION, "status", "headers", "body", "item"];
 
 /// Reads and lints one call. Everything is read before the first missing part ends it, so that all errors show.
 pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Diagnostics) -> Option<Call> {
     let f = shape::CALL.read(node, d)?;
     let parameters = parameters(&f, d);
     let names: Vec<&str> = parameters.keys().map(String::as_str).collect();
-    let request = f.get("request").and_then(|n| request(n, &[&names[..], &[KEY]].concat(), d));
+    let request = f.get("request").and_then(|n| request(n, &[&names[..], &[KEY, RESOURCE_VERSION]].concat(), d));
     let key = f.get("key").filter(|n| n.scalar() != Some("none")).map(|n| key(n, d));
     let dedupe = f.get("dedupe").filter(|n| n.scalar() != Some("none")).map(|n| dedupe(n, d));
     let readback = f.get("readback").map(|n| readback(n, &names, d));
+    let sent = request.as_ref().is_some_and(|r| r.names().contains(&RESOURCE_VERSION));
+    let precondition = f.get("precondition").map(|n| precondition::precondition(n, &names, sent, d));
     let in_flight = f.get("in_flight").filter(|n| n.scalar() != Some("unbounded")).map(|n| in_flight(n, d));
     let answers = f.get("answers").map(|n| answers(n, d)).unwrap_or_default();
     let proposal = f.get("proposal").map(|n| proposal(n, d));
@@ -45,11 +48,13 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     let confirm = word(&f, "confirm", &[("readback", Confirm::Readback), ("answer", Confirm::Answer)], confirm, d);
     let completion = word(&f, "completion", &[("sync", Completion::Sync), ("poll", Completion::Poll)], Completion::Sync, d);
     let (readback, readback_rules) = readback.map(Option::unzip).unwrap_or_default();
+    let (precondition, version) = precondition.map_or(Some((None, None)), |p| p.map(|(p, v)| (Some(p), v)))?;
     let none = KeySpec { carrier: Carrier::None, format: KeyFormat::Uuid };
     let mut call = Call {
         name: CallName::new(name),
         key: key.unwrap_or(Some(none))?,
         dedupe: dedupe.unwrap_or_default(),
+        precondition,
         confirm,
         readback,
         in_flight: in_flight.unwrap_or_default(),
@@ -66,6 +71,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
             request: request?,
             answers,
             readback: readback_rules,
+            version,
             proposal: proposal.unwrap_or_default(),
             look_at,
         },
@@ -124,7 +130,7 @@ fn parameter(node: &Node, d: &mut Diagnostics) -> Option<Parameter> {
     Some(Parameter { takes, optional })
 }
 
-fn request(node: &Node, known: &[&str], d: &mut Diagnostics) -> Option<RequestTemplate> {
+pub(super) fn request(node: &Node, known: &[&str], d: &mut Diagnostics) -> Option<RequestTemplate> {
     let f = shape::REQUEST.read(node, d)?;
     let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|m| (m, m.to_owned()));
     let method = f.get("method").and_then(|n| n.one_of(&methods, d));
@@ -192,7 +198,7 @@ pub(super) fn expression(node: &Node, known: &[&str], d: &mut Diagnostics) -> Op
     match CelExpr::compile(source, known) {
         Ok(expression) => Some(expression),
         Err(why) => {
-            d.error(codes::BAD_EXPRESSION, &node.at, format!("this expression {why}"));
+            why.report(node, d);
             None
         }
     }

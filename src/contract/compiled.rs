@@ -14,6 +14,7 @@ pub(super) struct Compiled {
     pub(super) request: RequestTemplate,
     pub(super) answers: Vec<AnswerRule>,
     pub(super) readback: Option<ReadbackRules>,
+    pub(super) version: Option<VersionRules>,
     pub(super) proposal: Option<ProposalRules>,
     pub(super) look_at: Option<Template>,
 }
@@ -67,6 +68,16 @@ pub(super) struct ReadbackRules {
     pub(super) next: Option<CelExpr>,
     /// The target's reference of one of ours, as `item`.
     pub(super) evidence: Option<CelExpr>,
+}
+
+/// How the version of the resource is read before a send.
+#[derive(Clone, Debug)]
+pub(super) struct VersionRules {
+    pub(super) request: RequestTemplate,
+    /// The version in a 200.
+    pub(super) version: CelExpr,
+    /// Statuses that say that the resource is not there.
+    pub(super) absent: Vec<u16>,
 }
 
 /// What a proposal's answer holds.

@@ -2,6 +2,7 @@
 
 use super::compiled::AnswerRule;
 use super::model::{Assumption, Call, Carrier, Completion, Confirm, Promise, Retention, Unprovable};
+use super::precondition;
 use super::request::KEY;
 use crate::config::yaml::{Diagnostics, Fields, Site};
 use crate::error::codes;
@@ -16,6 +17,7 @@ pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
     confirmation(call, f, d);
     key(call, f, d);
     dedupe(call, f, d);
+    precondition::lint(call, f, d);
     for (i, rule) in call.compiled.answers.iter().enumerate() {
         let at = answer_site(f, i);
         answer(call, rule, &at, d);
@@ -116,7 +118,10 @@ fn dedupe(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
 }
 
 fn answer(call: &Call, rule: &AnswerRule, at: &Site, d: &mut Diagnostics) {
-    let negative = matches!(rule.means, AnswerClass::NotApplied | AnswerClass::Rejected | AnswerClass::RetryLater);
+    let negative = matches!(
+        rule.means,
+        AnswerClass::NotApplied | AnswerClass::PreconditionFailed | AnswerClass::Rejected | AnswerClass::RetryLater
+    );
     let range_over = |s: &u16| rule.statuses.iter().any(|(from, to)| from < to && (*from..=*to).contains(s));
     if negative && let Some(status) = PROVE_NOTHING.iter().find(|s| range_over(s)) {
         refuse(d, at, &format!("the range covers {status}, which proves nothing"), "list the statuses one by one");
@@ -142,12 +147,12 @@ fn optional_where_needed(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
     }
 }
 
-fn refuse(d: &mut Diagnostics, at: &Site, what: &str, why: &str) {
+pub(super) fn refuse(d: &mut Diagnostics, at: &Site, what: &str, why: &str) {
     d.error(codes::CONTRACT_PROMISE, at, what).label(why);
 }
 
 /// Where `key` stands, else the call.
-fn at<'n>(f: &Fields<'n>, key: &str) -> &'n Site {
+pub(super) fn at<'n>(f: &Fields<'n>, key: &str) -> &'n Site {
     f.get(key).map_or(&f.node.at, |n| &n.at)
 }
 
@@ -168,12 +173,20 @@ pub(super) fn assumptions(call: &Call, f: &Fields<'_>) -> Vec<Assumption> {
         let text = format!("the readback shows an effect within {}", show_duration(readback.lag));
         assume(within(f, "readback", "lag"), text);
     }
+    match call.precondition {
+        Some(p) if p.never_reused => assume(at(f, "precondition"), "the target never uses a version of the resource again".into()),
+        Some(p) if !p.sent => {
+            let text = "nothing changes the resource between the read of its version and the call".into();
+            assume(at(f, "precondition"), text);
+        }
+        _ => {}
+    }
     match call.dedupe.as_ref().map(|d| d.retention) {
         Some(Retention::Forever) => assume(at(f, "dedupe"), "the target never forgets a key".into()),
         Some(Retention::For(window)) => {
             assume(at(f, "dedupe"), format!("the target remembers a key for {}", show_duration(window)));
         }
-        None if call.unprovable == Unprovable::DuplicatesAccepted => {}
+        None if call.unprovable == Unprovable::DuplicatesAccepted || call.refuses_copies() => {}
         None => {
             let known =
                 if call.no_intermediaries { "the contract says that none does" } else { "the contract does not rule it out" };

@@ -8,6 +8,7 @@ mod judge;
 mod lint;
 mod model;
 mod params;
+mod precondition;
 mod read;
 mod request;
 mod shape;
@@ -21,8 +22,9 @@ pub use answers::{Proposed, RetryAfter};
 pub use judge::Verdict;
 pub use model::{
     Assumption, Bound, Budget, Call, Carrier, Completion, Confirm, Contract, Credentials, Dedupe, KeyFormat, KeySpec, LaneRule,
-    Parameters, Promise, Readback, Retention, Target, Unprovable,
+    Parameters, Precondition, Promise, Readback, Retention, Target, Unprovable,
 };
+pub use precondition::same_version;
 pub use shape::schema;
 
 /// Reads a contract file; every error of it at once.

@@ -73,6 +73,8 @@ pub struct Call {
     pub key: KeySpec,
     /// What the target does with a key that it has seen.
     pub dedupe: Option<Dedupe>,
+    /// Whether the resource must still stand at the version that the requester saw.
+    pub precondition: Option<Precondition>,
     /// What makes an effect confirmed.
     pub confirm: Confirm,
     /// How it is read back.
@@ -148,6 +150,17 @@ pub struct Dedupe {
     pub other_body: Option<u16>,
     /// Status while the first is running.
     pub while_running: Option<u16>,
+}
+
+/// The resource must still stand at the version that the requester saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Precondition {
+    /// The request carries the version, and the target compares it in one step with the change.
+    pub sent: bool,
+    /// The target never uses a version again, so it refuses every copy of a request but one.
+    pub never_reused: bool,
+    /// It is read before each send.
+    pub read: bool,
 }
 
 /// What makes an effect confirmed.
@@ -234,6 +247,8 @@ pub enum Promise {
     AtMostOneKeyed,
     /// At most one, automatic while the key is remembered, then readback, then a person.
     AtMostOneKeyedWhile(Duration),
+    /// At most one, automatic: the request names a version that never comes again.
+    AtMostOneConditional,
     /// At most one, automatic after settle: complete readback, bounded L and V.
     AtMostOneReadback,
     /// At most one; absent goes to a person: complete readback, unbounded L.
@@ -251,11 +266,17 @@ impl Call {
         match (retention, &self.readback, &self.in_flight) {
             _ if self.proposal || self.unprovable == Unprovable::DuplicatesAccepted => Promise::DuplicatesCounted,
             (Some(Retention::Forever), _, _) => Promise::AtMostOneKeyed,
+            _ if self.refuses_copies() => Promise::AtMostOneConditional,
             (Some(Retention::For(window)), _, _) => Promise::AtMostOneKeyedWhile(window),
             (None, Some(_), Some(_)) => Promise::AtMostOneReadback,
             (None, Some(_), None) => Promise::AtMostOneReadbackPerson,
             (None, None, _) => Promise::AtMostOnePerson,
         }
+    }
+
+    /// Whether the target refuses every copy of a request but one, for ever.
+    pub fn refuses_copies(&self) -> bool {
+        self.precondition.is_some_and(|p| p.sent && p.never_reused)
     }
 }
 
@@ -276,6 +297,9 @@ impl Promise {
                     "the target drops a known key for {}; after that it is read back, then a person decides",
                     show_duration(window)
                 )
+            }
+            Promise::AtMostOneConditional => {
+                "the request names the version that was seen, which never comes again: the target refuses every copy but one".into()
             }
             Promise::AtMostOneReadback => "complete readback; re-send only when absent after the settle time".into(),
             Promise::AtMostOneReadbackPerson => {

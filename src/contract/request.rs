@@ -15,12 +15,15 @@ use crate::intents::{Pair, RenderedRequest};
 pub(super) const KEY: &str = "key";
 /// The page token of a readback.
 pub(super) const PAGE: &str = "page";
+/// The version of the resource that the requester saw.
+pub(super) const RESOURCE_VERSION: &str = "resource_version";
 
 /// What placeholders get.
 struct Filling<'a> {
     parameters: &'a Parameters,
     key: Value,
     page: Option<Value>,
+    version: Option<Value>,
 }
 
 impl Values for Filling<'_> {
@@ -28,6 +31,7 @@ impl Values for Filling<'_> {
         match name {
             KEY => Some(&self.key),
             PAGE => self.page.as_ref(),
+            RESOURCE_VERSION => self.version.as_ref(),
             _ => self.parameters.0.get(name).filter(|v| !v.is_null()),
         }
     }
@@ -79,10 +83,16 @@ impl Call {
         params::check(&self.compiled.parameters, parameters)
     }
 
-    /// The exact request. Fails where a parameter is not as declared or can't stand where the template puts it.
-    pub fn render(&self, parameters: &Parameters, key: &WireKey) -> Result<RenderedRequest> {
+    /// The exact request; `version` is the version of the resource that the requester saw.
+    ///
+    /// # Errors
+    /// Where a parameter is not as declared or can't stand where the template puts it, or the version is needed and missing.
+    pub fn render(&self, parameters: &Parameters, key: &WireKey, version: Option<&str>) -> Result<RenderedRequest> {
         self.check(parameters).map_err(|wrong| self.refused(wrong.join("; ")))?;
-        let mut request = self.fill(&self.compiled.request, parameters, key, None)?;
+        if version.is_none() && (self.precondition.is_some() || self.sends_version()) {
+            return Err(self.refused("the request names no resource_version, and the call holds for one version only".to_owned()));
+        }
+        let mut request = self.fill(&self.compiled.request, parameters, key, None, version)?;
         if let Carrier::Header(name) = &self.key.carrier {
             request.headers.push(Pair { name: name.clone(), value: key.to_string() });
         }
@@ -92,25 +102,27 @@ impl Call {
     /// The readback's request; `page` is the token that [`super::Verdict::NextPage`] gave.
     pub fn render_readback(&self, parameters: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest> {
         match &self.compiled.readback {
-            Some(rules) => self.fill(&rules.request, parameters, key, page),
+            Some(rules) => self.fill(&rules.request, parameters, key, page, None),
             None => Err(Error::new(codes::BUG, Fault::Bug, format!("reading back {}, which declares no readback", self.name))),
         }
     }
 
     /// The link that shows a person the effect.
     pub fn look_at(&self, parameters: &Parameters, key: &WireKey) -> Option<String> {
-        let filling = Filling { parameters, key: key.as_str().into(), page: None };
+        let filling = Filling { parameters, key: key.as_str().into(), page: None, version: None };
         self.compiled.look_at.as_ref()?.fill(&filling, Place::Link).ok().flatten()
     }
 
-    fn fill(
+    pub(super) fn fill(
         &self,
         template: &RequestTemplate,
         parameters: &Parameters,
         key: &WireKey,
         page: Option<&str>,
+        version: Option<&str>,
     ) -> Result<RenderedRequest> {
-        let filling = Filling { parameters, key: key.as_str().into(), page: page.map(Value::from) };
+        let filling =
+            Filling { parameters, key: key.as_str().into(), page: page.map(Value::from), version: version.map(Value::from) };
         filled(template, &filling).map_err(|why| self.refused(why))
     }
 

@@ -57,6 +57,7 @@ pub(super) static CALL: Shape = Shape {
             Type::Either(&[Type::Word(&["none"]), Type::Map(&DEDUPE)]),
             "what the target does with a key it has seen; default none",
         ),
+        Key::new("precondition", Type::Map(&PRECONDITION), "the resource must still stand at the version that the requester saw"),
         Key::new("confirm", Type::Word(&["readback", "answer"]), "what confirms an effect; default readback where one is declared"),
         Key::new("readback", Type::Map(&READBACK), "how the effect is read back"),
         Key::new(
@@ -93,7 +94,7 @@ pub(super) static PARAMETER: Shape = Shape {
 
 pub(super) static REQUEST: Shape = Shape {
     name: "Request",
-    doc: "A request; `{name}` stands for a parameter, `{key}` for the key.",
+    doc: "A request; `{name}` stands for a parameter, `{key}` for the key, `{resource_version}` for the version that was seen.",
     keys: &[
         Key::required("method", Type::Word(&["GET", "POST", "PUT", "PATCH", "DELETE"]), "the method"),
         Key::required("path", Type::Text, "the path"),
@@ -123,6 +124,26 @@ pub(super) static DEDUPE: Shape = Shape {
         Key::new("scope", Type::Word(&["account", "endpoint"]), "within what a key is one"),
         Key::new("other_body", Type::Integer, "the status for a known key with another body"),
         Key::new("while_running", Type::Integer, "the status while the first call is running"),
+    ],
+};
+
+pub(super) static PRECONDITION: Shape = Shape {
+    name: "Precondition",
+    doc: "The resource must still stand at the version that the requester saw. The target compares it where the request carries \
+          {resource_version}, and we read it before each send where `read` is given.",
+    keys: &[
+        Key::new("never_reused", Type::Boolean, "the target never uses a version again: a second copy is refused; default false"),
+        Key::new("read", Type::Map(&VERSION_READ), "how the version is read before each send"),
+    ],
+};
+
+pub(super) static VERSION_READ: Shape = Shape {
+    name: "VersionRead",
+    doc: "How the version of the resource is read.",
+    keys: &[
+        Key::required("request", Type::Map(&REQUEST), "the question; sees the parameters"),
+        Key::required("version", Type::Expression, "the version in a 200: headers.etag; the quotes of an ETag don't count"),
+        Key::new("absent", Type::List(&Type::Integer), "statuses that say that the resource is not there"),
     ],
 };
 
@@ -159,7 +180,16 @@ pub(super) static ANSWER: Shape = Shape {
         Key::new("when", Type::Expression, "a condition over status, headers and body"),
         Key::required(
             "means",
-            Type::Word(&["applied", "not_applied", "in_progress", "key_conflict", "rejected", "retry_later", "unknown"]),
+            Type::Word(&[
+                "applied",
+                "not_applied",
+                "in_progress",
+                "key_conflict",
+                "precondition_failed",
+                "rejected",
+                "retry_later",
+                "unknown",
+            ]),
             "what it means",
         ),
         Key::new("evidence", Type::Expression, "the target's reference in the answer; without it the answer is unknown"),

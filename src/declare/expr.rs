@@ -35,8 +35,10 @@ impl Expr {
         match CelExpr::compile(source, known) {
             Ok(cel) => Some(Expr { cel, place: place.to_owned() }),
             Err(why) => {
-                d.error(codes::BAD_EXPRESSION, &node.at, format!("this expression {why}"))
-                    .note(format!("known here: {}", known.join(", ")));
+                let what = why.report(node, d);
+                if known == CONTENT && source.contains("record") {
+                    what.note("not where the record lies: a copy of it elsewhere must be the same intent");
+                }
                 None
             }
         }

@@ -53,7 +53,8 @@ impl Files {
     /// Two contracts of one name would be mixed up in stored intents, which hold the name only.
     fn read(&self, path: &Path, node: &Node, d: &mut Diagnostics) -> Option<Arc<Contract>> {
         if !path.is_file() {
-            d.error(codes::FILE_UNREADABLE, &node.at, format!("there is no file {}", path.display())).label("named here");
+            let what = d.error(codes::FILE_UNREADABLE, &node.at, format!("there is no file {}", path.display()));
+            what.label(beside(path).map_or_else(|| "named here".to_owned(), |near| format!("did you mean `{near}`?")));
             return None;
         }
         let contract = match contract::load(path) {
@@ -97,6 +98,13 @@ impl Files {
             }
         }
     }
+}
+
+/// The name nearest to a missing file's in its directory.
+fn beside(missing: &Path) -> Option<String> {
+    let names = std::fs::read_dir(missing.parent()?).ok()?.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let names: Vec<_> = names.collect();
+    nearest(missing.file_name()?.to_str()?, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// Compares the names of given parameters with those that the contract declares.

@@ -88,7 +88,7 @@ impl Serde<Value> for Formatted {
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok());
-    if digits.len() % 2 != 0 { None } else { digits.chunks(2).map(byte).collect() }
+    if digits.len().is_multiple_of(2) { digits.chunks(2).map(byte).collect() } else { None }
 }
 
 /// Requests and approvals as they stand on a user's topic: in the declared format, or in our own form with its header.

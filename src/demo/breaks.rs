@@ -14,9 +14,9 @@ use super::story::Ground;
 pub enum Breaks {
     /// The demo: three kills of members and a restart of the broker.
     Demo,
-    /// The first process of each member kills itself at a named point, `name:nth:kill`, and is started again without it. Member
-    /// 0 comes when member 1 has shown its first results: partitions move, and what was written is restored.
-    AtPoint(String),
+    /// The first processes of each member kill themselves at named points, `name:nth:kill`, one point a process; the last one runs
+    /// on. Member 0 comes when member 1 has shown its first results: partitions move, and what was written is restored.
+    AtPoints(Vec<String>),
     /// Member 1 stands still for so long, half way through the requests, and then goes on as if nothing had happened.
     Stalled(Duration),
     /// Nothing.
@@ -24,10 +24,11 @@ pub enum Breaks {
 }
 
 impl Breaks {
-    fn point(&self) -> Option<&str> {
+    /// Where the first processes of a member end.
+    fn points(&self) -> &[String] {
         match self {
-            Breaks::AtPoint(point) => Some(point),
-            Breaks::Demo | Breaks::Stalled(_) | Breaks::Nothing => None,
+            Breaks::AtPoints(points) => points,
+            Breaks::Demo | Breaks::Stalled(_) | Breaks::Nothing => &[],
         }
     }
 }
@@ -62,13 +63,13 @@ impl Stage {
                 broker_at = Some(at(6, &mut rng));
             }
             Breaks::Stalled(time) => stall = Stall::At(n / 2, *time),
-            Breaks::AtPoint(_) | Breaks::Nothing => {}
+            Breaks::AtPoints(_) | Breaks::Nothing => {}
         }
         let mut members = Vec::new();
-        if breaks.point().is_none() {
-            members.push(ground.member(&setup, 0, None)?);
+        if breaks.points().is_empty() {
+            members.push(ground.member(&setup, 0, &[])?);
         }
-        members.push(ground.member(&setup, 1, breaks.point())?);
+        members.push(ground.member(&setup, 1, breaks.points())?);
         Ok(Self { members, broker_restarts: 0, breaks: breaks.clone(), setup, kills, broker_at, stall })
     }
 
@@ -91,11 +92,10 @@ impl Stage {
             }
         }
         if heard && self.members.len() == 1 {
-            self.members.push(ground.member(&self.setup, 0, self.breaks.point())?);
+            self.members.push(ground.member(&self.setup, 0, self.breaks.points())?);
         }
         self.stall(sent, progress);
-        let expected = self.breaks.point().is_some();
-        self.members.iter_mut().try_for_each(|m| m.check(expected))
+        self.members.iter_mut().try_for_each(|m| m.check())
     }
 
     fn stall(&mut self, sent: usize, progress: &Progress) {

@@ -48,8 +48,8 @@ impl Ground for KafkaGround {
     fn register(&self, subject: &str, avsc: &str) -> Result<Option<u32>> {
         self.registry.register(subject, avsc).map(Some)
     }
-    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Box<dyn Member>> {
-        Ok(Box::new(MemberProcess::start(setup, ordinal, fail_point)?))
+    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_points: &[String]) -> Result<Box<dyn Member>> {
+        Ok(Box::new(MemberProcess::start(setup, ordinal, fail_points)?))
     }
     fn restart_broker(&self) -> Result<bool> {
         if !self.ours {

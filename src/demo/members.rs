@@ -1,5 +1,6 @@
 //! The two members of the demo: real processes of this very program, killed and started again.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ pub struct MemberSetup {
 pub trait Member {
     /// `kill -9`, then the same slot again at once, as a supervisor would.
     fn kill_and_restart(&mut self) -> Result<()>;
-    /// Whether it still runs. A death at a fail point is answered as a supervisor would (`expected`).
-    fn check(&mut self, expected: bool) -> Result<()>;
+    /// Whether it still runs. A death at a fail point that it was given is answered as a supervisor would.
+    fn check(&mut self) -> Result<()>;
     /// Stops its time, as a suspended machine does.
     fn stand_still(&self);
     /// Lets it go on.
@@ -43,13 +44,18 @@ pub struct MemberProcess {
     ordinal: u32,
     child: Option<Child>,
     kills: u32,
+    /// Where this process and the next ones end.
+    fail_points: VecDeque<String>,
+    /// Whether this process was given such a point.
+    doomed: bool,
 }
 
 impl MemberProcess {
-    /// Starts member `ordinal`; with a fail point its first process ends there.
-    pub fn start(setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Self> {
-        let mut member = Self { setup: setup.clone(), ordinal, child: None, kills: 0 };
-        member.spawn(fail_point)?;
+    /// Starts member `ordinal`; its first processes end at these fail points, one each.
+    pub fn start(setup: &MemberSetup, ordinal: u32, fail_points: &[String]) -> Result<Self> {
+        let fail_points = fail_points.iter().cloned().collect();
+        let mut member = Self { setup: setup.clone(), ordinal, child: None, kills: 0, fail_points, doomed: false };
+        member.spawn()?;
         Ok(member)
     }
 
@@ -58,7 +64,9 @@ impl MemberProcess {
         self.setup.dir.join(format!("member-{}.log", self.ordinal))
     }
 
-    fn spawn(&mut self, fail_point: Option<&str>) -> Result<()> {
+    fn spawn(&mut self) -> Result<()> {
+        let fail_point = self.fail_points.pop_front();
+        self.doomed = fail_point.is_some();
         let doing = || format!("starting member {} of the demo", self.ordinal);
         let log =
             open_log(&self.log()).map_err(|e| Error::new(codes::FILE_UNREADABLE, Fault::Configuration, doing()).because(e))?;
@@ -87,15 +95,15 @@ impl Member for MemberProcess {
             let _ = child.wait();
         }
         self.kills += 1;
-        self.spawn(None)
+        self.spawn()
     }
 
-    fn check(&mut self, expected: bool) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         let Some(child) = &mut self.child else { return Ok(()) };
         match child.try_wait() {
-            Ok(Some(status)) if expected && status.code().is_none() => {
+            Ok(Some(status)) if self.doomed && status.code().is_none() => {
                 self.kills += 1;
-                self.spawn(None)
+                self.spawn()
             }
             Ok(Some(status)) => Err(Error::new(
                 codes::BUG,

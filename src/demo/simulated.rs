@@ -66,8 +66,11 @@ impl Ground for SimulatedGround {
         self.cluster.set_down(false);
         Ok(true)
     }
-    fn member(&self, setup: &MemberSetup, ordinal: u32, _: Option<&str>) -> Result<Box<dyn Member>> {
+    fn member(&self, setup: &MemberSetup, ordinal: u32, _: &[String]) -> Result<Box<dyn Member>> {
         Ok(Box::new(MemberThreads::start(self, setup, ordinal)?))
+    }
+    fn fault_names(&self) -> [&'static str; 2] {
+        ["simulated_kills", "simulated_broker_restarts"]
     }
     fn kill_word(&self) -> &'static str {
         "simulated kill"
@@ -105,6 +108,7 @@ impl MemberThreads {
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: Weakened::default(),
         };
         let config = ProcessConfig::default();
@@ -131,7 +135,7 @@ impl Member for MemberThreads {
         self.kills += 1;
         Ok(())
     }
-    fn check(&mut self, _: bool) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         match self.streams.as_ref().map(KafkaStreams::state) {
             Some(State::Failed) => self.stop(Duration::from_secs(5)),
             _ => Ok(()),
@@ -144,5 +148,29 @@ impl Member for MemberThreads {
     }
     fn kills(&self) -> u32 {
         self.kills
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::demo::story::{DemoOptions, run};
+
+    use super::*;
+
+    /// If this broke, a machine without broker would get no demo, or one whose report passes a log's tricks off as `kill -9` and a
+    /// broker's restart.
+    #[test]
+    fn the_report_says_that_kills_and_restarts_are_simulated() {
+        let work = tempfile::tempdir().expect("a directory");
+        let ground = SimulatedGround::new().expect("a log");
+        let report = run(&ground, &DemoOptions::new(11, 60), work.path()).expect("the story is told");
+        assert!(report.holds, "{:?}", report.verdict);
+        let json = serde_json::to_value(&report).expect("JSON");
+        let faults = json["faults"].as_object().expect("faults by kind");
+        assert_eq!((&faults["simulated_kills"], &faults["simulated_broker_restarts"]), (&3.into(), &1.into()));
+        assert!(!faults.contains_key("kill_9") && !faults.contains_key("broker_restarts"), "{faults:?}");
+        let table = report.table();
+        assert!(table.contains("simulated kills 3") && table.contains("NOT Kafka"), "{table}");
+        assert!(!table.contains("kill 9"), "{table}");
     }
 }

@@ -45,6 +45,8 @@ pub struct DemoOptions {
     pub prefix: String,
     /// The program that the members run; `None` = this one.
     pub program: Option<PathBuf>,
+    /// Further variables of the members' environment.
+    pub env: Vec<(String, String)>,
 }
 
 impl DemoOptions {
@@ -58,6 +60,7 @@ impl DemoOptions {
             breaks: Breaks::Demo,
             prefix: String::new(),
             program: None,
+            env: Vec::new(),
         }
     }
     fn topic(&self, name: &str) -> TopicName {
@@ -81,8 +84,12 @@ pub trait Ground {
     fn register(&self, subject: &str, avsc: &str) -> Result<Option<u32>>;
     /// Stops the broker and starts it again; `false` where the cluster is not ours to break.
     fn restart_broker(&self) -> Result<bool>;
-    /// Starts a member in slot `ordinal`.
-    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_point: Option<&str>) -> Result<Box<dyn Member>>;
+    /// Starts a member in slot `ordinal`; its first processes end at these fail points.
+    fn member(&self, setup: &MemberSetup, ordinal: u32, fail_points: &[String]) -> Result<Box<dyn Member>>;
+    /// The names of kills and broker restarts in the report.
+    fn fault_names(&self) -> [&'static str; 2] {
+        ["kill_9", "broker_restarts"]
+    }
     /// How a kill is told.
     fn kill_word(&self) -> &'static str {
         "kill -9"
@@ -125,7 +132,8 @@ pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<
     let books = target.books();
     let verdict = judge(&cases, &approver.results, &books);
     let kills = stage.members.iter().map(|m| u64::from(m.kills())).sum();
-    let own = [("kill_9", kills), ("broker_restarts", stage.broker_restarts)];
+    let [killed, restarted] = ground.fault_names();
+    let own = [(killed, kills), (restarted, stage.broker_restarts)];
     let report = Report::new(options.seed, ground.name(), stage.members.len(), took, verdict, &books, &own);
     runtime.shutdown_timeout(Duration::from_secs(1));
     stopped.into_iter().collect::<Result<Vec<()>>>()?;
@@ -173,7 +181,7 @@ fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, w
         ("ORDERS_URL", target.url.clone()),
         ("MODEL_URL", target.url.clone()),
     ];
-    let env = env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    let env = env.into_iter().map(|(k, v)| (k.to_owned(), v)).chain(options.env.iter().cloned()).collect();
     Ok(MemberSetup { program, topology, dir: work.to_path_buf(), env })
 }
 

@@ -92,7 +92,7 @@ impl Member {
     /// Ends in order, as on a signal.
     pub fn stop(mut self) -> Result<()> {
         let now = self.clock.now();
-        self.threads.iter_mut().map(|t| t.thread.stop(now)).collect()
+        self.threads.iter_mut().try_for_each(|t| t.thread.stop(now))
     }
 }
 

@@ -8,3 +8,6 @@ mod wire;
 pub use member::{Member, Place};
 pub use test_driver::{Output, StoreView, TopologyTestDriver};
 pub use wire::Scripted;
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Input: `{"topic", "key", "value", "headers", "timestamp"}` is a record; `{"advance": "5s"}` lets time pass;
 //! `{"target": "orders#create", "answer": {"status", "headers", "body"}}` scripts the next answer of a call (of its readback with
-//! `/readback`), where `"answer": null` is one that never comes and `"refused"` a connection that is not taken. A body that is
+//! `/readback`, of the read of its resource's version with `/version`), where `"answer": null` is one that never comes and `"refused"` a connection that is not taken. A body that is
 //! not text is sent as JSON. In a value, `"{plan_hash op-1}"` stands for the plan hash that results name for `op-1`; in the body of
 //! a readback's answer, `{key}` for the key that was asked for.
 
@@ -111,8 +111,11 @@ fn outputs(application: &Application) -> Vec<TopicName> {
 }
 
 fn lines(path: &Path) -> Result<Vec<(usize, Line)>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display())).because(e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display()))
+            .because(e)
+            .next("write the records and the target's answers there, one JSON a line; src/docs/formats.md has the lines")
+    })?;
     let numbered = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
     numbered
         .map(|(i, l)| {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::app::{Edges, Schemas, Weakened, compose, external_counts};
+use crate::app::{Composed, Edges, Schemas, Stores, Weakened, compose, external_counts};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, TopicName, UnitName};
-use crate::intents::{Approval, ResultRecord, WorkRequest, headers, topics};
+use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
 use crate::kafka::{Cluster, Isolation};
 use crate::record::{Headers, InRecord, OutRecord};
@@ -106,14 +106,53 @@ impl Schemas for JsonForAvro {
 }
 
 /// Runs an application on the in-process log. After each call everything that follows from it has happened.
+///
+/// ```
+/// use readback::driver::TopologyTestDriver;
+/// use readback::dsl::{Consumed, Produced, StreamsBuilder};
+/// use readback::record::Headers;
+/// use readback::serdes::Serdes;
+///
+/// let builder = StreamsBuilder::new("shouting");
+/// builder
+///     .stream("said", Consumed::with(Serdes::string(), Serdes::string()))
+///     .filter(|_, said| !said.is_empty())
+///     .map_values(|_, said| said.to_uppercase())
+///     .to("shouted", Produced::with(Serdes::string(), Serdes::string()));
+///
+/// let mut driver = TopologyTestDriver::new(&builder.build()?)?;
+/// driver.pipe("said", Some(b"kim"), Some(b"hello"), Headers::default(), None)?;
+/// driver.pipe("said", Some(b"kim"), Some(b""), Headers::default(), None)?;
+/// let shouted: Vec<_> = driver.read_output("shouted").iter().map(|r| r.json()).collect();
+/// assert_eq!(shouted, ["HELLO"]);
+/// # Ok::<(), readback::error::Error>(())
+/// ```
 pub struct TopologyTestDriver {
     application: ApplicationId,
     clock: Arc<ManualClock>,
-    cluster: MemoryCluster,
+    pub(super) cluster: MemoryCluster,
     port: Arc<ScriptedPort>,
     member: Member,
-    metrics: Metrics,
+    ground: Ground,
+    stores: Stores,
     read: BTreeMap<TopicName, usize>,
+}
+
+/// What a process is started from.
+struct Ground {
+    composed: Composed,
+    place: Place,
+    edges: Edges,
+}
+
+/// Stores that begin empty.
+fn no_state() -> Result<StateManager> {
+    StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })
+}
+
+fn stores_of(composed: &Composed, place: &Place, edges: &Edges) -> Stores {
+    let (views, globals) = (place.state.views().clone(), composed.globals.1.clone());
+    Stores::new(composed.stream.unit.clone(), composed.stores.clone(), views, globals, edges.avro.clone())
 }
 
 impl TopologyTestDriver {
@@ -144,6 +183,7 @@ impl TopologyTestDriver {
             incarnation: "driver".to_owned(),
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
+            metrics: None,
             weakened: Weakened::default(),
         };
         let admin = cluster.admin().map_err(error_of)?;
@@ -152,13 +192,13 @@ impl TopologyTestDriver {
         let options = RuntimeOptions::default();
         let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
         ensure_topics(admin.as_ref(), &plans, &options)?;
-        let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })?;
         let metrics = Metrics::unread()?;
-        let measured = metrics.clone();
-        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
+        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state: no_state()?, number: 0, options, metrics };
         let member = Member::start(&composed, &place)?;
-        let mut driver =
-            Self { application: application.id.clone(), clock, cluster, port, member, metrics: measured, read: BTreeMap::new() };
+        let stores = stores_of(&composed, &place, &edges);
+        let application = application.id.clone();
+        let ground = Ground { composed, place, edges };
+        let mut driver = Self { application, clock, cluster, port, member, ground, stores, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
     }
@@ -190,9 +230,14 @@ impl TopologyTestDriver {
         self.settle()
     }
 
-    /// Says what becomes of the next call of this name: `orders#create`, or `orders#create/readback`.
+    /// Says what becomes of the next call of this name: `orders#create`, `orders#create/readback`, `orders#create/version`.
     pub fn script(&mut self, call: &str, what: Scripted) {
         self.port.script(call, what);
+    }
+
+    /// Answers every call without a script by a simulated target: it sees the call's name and its request.
+    pub fn serve(&mut self, target: impl FnMut(&str, &RenderedRequest) -> Scripted + Send + 'static) {
+        self.port.serve(Box::new(target));
     }
 
     /// A call that still has a scripted answer for which it never came.
@@ -227,9 +272,33 @@ impl TopologyTestDriver {
         fresh
     }
 
+    /// The process is killed and its disk lost; another one takes its place and restores everything from the cluster.
+    ///
+    /// # Errors
+    /// What a real start would say.
+    pub fn lose_process(&mut self) -> Result<()> {
+        self.ground.place.state = no_state()?;
+        self.member = Member::start(&self.ground.composed, &self.ground.place)?;
+        self.stores = stores_of(&self.ground.composed, &self.ground.place, &self.ground.edges);
+        self.settle()?;
+        for _ in 0..ROUNDS {
+            if self.member.is_running() {
+                return Ok(());
+            }
+            self.clock.advance(SHORT);
+            self.settle()?;
+        }
+        Err(Error::new(codes::BUG, Fault::Bug, format!("starting {} anew in the driver: it never runs", self.application)))
+    }
+
+    /// The stores as queries see them: committed data only.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
     /// How many records a step, by name, gave up for this reason.
     pub fn dropped(&self, step: &str, why: Dropped) -> u64 {
-        self.metrics.dropped(&UnitName::new(self.application.as_str()), step, why)
+        self.ground.place.metrics.dropped(&UnitName::new(self.application.as_str()), step, why)
     }
 
     /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.

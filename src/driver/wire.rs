@@ -9,6 +9,7 @@ use crate::contract::Contract;
 use crate::error::{Error, Fault, Result, codes};
 use crate::http::{Answer, Done, Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::ids::ContractName;
+use crate::intents::RenderedRequest;
 use crate::time::SharedClock;
 
 /// What becomes of a call.
@@ -28,8 +29,12 @@ struct Waiting {
     done: Done,
 }
 
+/// A simulated target: what becomes of a call, by its name and request.
+pub type Served = Box<dyn FnMut(&str, &RenderedRequest) -> Scripted + Send>;
+
 #[derive(Default)]
 struct State {
+    served: Option<Served>,
     scripts: BTreeMap<String, VecDeque<Scripted>>,
     waiting: VecDeque<Waiting>,
 }
@@ -50,9 +55,14 @@ impl ScriptedPort {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What becomes of the next call of this name: `orders#create`, or `orders#create/readback`.
+    /// What becomes of the next call of this name: `orders#create`, `orders#create/readback`, `orders#create/version`.
     pub(super) fn script(&self, call: &str, what: Scripted) {
         self.state().scripts.entry(call.to_owned()).or_default().push_back(what);
+    }
+
+    /// What answers calls that have no script.
+    pub(super) fn serve(&self, target: Served) {
+        self.state().served = Some(target);
     }
 
     /// A call whose script nobody came for.
@@ -69,17 +79,26 @@ impl ScriptedPort {
             let now = self.clock.now().wall;
             let finished = |wire| Finished { wire, began: now, ended: now, target_date: None };
             let (name, key) = self.name(&call);
-            let Some(what) = self.state().scripts.get_mut(&name).and_then(VecDeque::pop_front) else {
+            let script = self.state().scripts.get_mut(&name).and_then(VecDeque::pop_front);
+            if script.is_none() && self.state().served.is_none() {
                 done(finished(Wire::NotSent(NotSent::Unconnected)));
                 return Err(unscripted(&name, &call));
-            };
-            let wire = match what {
-                Scripted::Refused => Wire::NotSent(NotSent::Unconnected),
+            }
+            let wire = match script {
+                Some(Scripted::Refused) => Wire::NotSent(NotSent::Unconnected),
                 _ if !ready() => Wire::NotSent(NotSent::Burned),
-                Scripted::Lost => Wire::MaybeSent("no answer in time".to_owned()),
-                Scripted::Answer(answer) => Wire::Answered(filled(answer, key.as_deref())),
+                Some(what) => what.wire(key.as_deref()),
+                None => self.served(&name, &call.request),
             };
             done(finished(wire));
+        }
+    }
+
+    /// What the simulated target makes of it.
+    fn served(&self, name: &str, request: &RenderedRequest) -> Wire {
+        match &mut self.state().served {
+            Some(target) => target(name, request).wire(None),
+            None => Wire::NotSent(NotSent::Unconnected),
         }
     }
 
@@ -94,8 +113,21 @@ impl ScriptedPort {
             if let Some(key) = spec.could_be_readback(&call.request) {
                 return (format!("{name}/readback"), key);
             }
+            if spec.could_be_version_read(&call.request) {
+                return (format!("{name}/version"), None);
+            }
         }
         (format!("{} {}", call.request.method, call.request.path), None)
+    }
+}
+
+impl Scripted {
+    fn wire(self, key: Option<&str>) -> Wire {
+        match self {
+            Scripted::Refused => Wire::NotSent(NotSent::Unconnected),
+            Scripted::Lost => Wire::MaybeSent("no answer in time".to_owned()),
+            Scripted::Answer(answer) => Wire::Answered(filled(answer, key)),
+        }
     }
 }
 

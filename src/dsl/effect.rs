@@ -257,7 +257,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
                 contract: contract.name.clone(),
                 call,
                 policy: None,
-                parameters: Arc::new(|view| input_parameters(view)),
+                parameters: Arc::new(input_parameters),
                 order_by: None,
             },
         };

@@ -57,6 +57,7 @@ where
         key.decode(raw(Some(k)))?;
         value.decode(raw(Some(v))).map(drop)
     };
+    graph.shape(&name, how.key.shape(), how.value.shape());
     graph.global(spec, keeper, Arc::new(check));
     GlobalKTable { store: GlobalRef::new(name, topic, how.key, how.value) }
 }

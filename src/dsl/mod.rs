@@ -70,12 +70,16 @@ pub use windowed::{TimeWindowedKStream, Windowing};
 pub use windows::{EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows};
 pub use with::{Consumed, Grouped, Joined, Materialized, Produced, Repartitioned};
 
+/// For [`params!`](crate::params): its users need not depend on it.
+#[doc(hidden)]
+pub use ::serde_json;
+
 /// Parameters of a call as an object: `params! { sku: plan.sku, quantity: 3 }`. Values are anything that serde takes.
 #[macro_export]
 macro_rules! params {
     ($($name:ident : $value:expr),* $(,)?) => {{
-        let mut map = ::serde_json::Map::new();
-        $(map.insert(stringify!($name).to_owned(), ::serde_json::json!($value));)*
+        let mut map = $crate::dsl::serde_json::Map::new();
+        $(map.insert(stringify!($name).to_owned(), $crate::dsl::serde_json::json!($value));)*
         $crate::contract::Parameters(map)
     }};
 }

@@ -3,14 +3,14 @@
 use crate::ids::TopicName;
 use crate::processor::{Change, Next, ProcessorCx, Record, StoreRef};
 use crate::record::InRecord;
-use crate::task::TaskError;
+use crate::task::{Dropped, TaskError};
 use crate::time::WallTime;
 use crate::topology::{Ingest, NodeId, Role};
 
 use std::sync::Arc;
 
 use super::KStream;
-use super::builder::{Shared, store, stream_of};
+use super::builder::{Shared, source_store, store, stream_of};
 use super::outlets::{Each, Outlets};
 use super::table::{KTable, upsert};
 use super::with::{Consumed, Materialized, Timestamps};
@@ -87,10 +87,53 @@ where
     K: Clone + 'static,
     V: Clone + 'static,
 {
-    let store = store(build, &materialized);
+    if build.borrow().optimize {
+        return kept_topic(build, topic, &materialized).0;
+    }
+    let kept = store(build, &materialized);
+    filled(build, topic, &materialized, kept)
+}
+
+/// A topic as a table whose store is restored from the topic itself, and the store.
+pub(super) fn kept_topic<K, V>(build: &Shared, topic: TopicName, how: &Materialized<K, V>) -> (KTable<K, V>, StoreRef<K, V>)
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let kept = source_store(build, how, &topic);
+    (filled(build, topic, how, kept.clone()), kept)
+}
+
+fn filled<K, V>(build: &Shared, topic: TopicName, materialized: &Materialized<K, V>, store: StoreRef<K, V>) -> KTable<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
     let nullable = crate::serdes::Serdes::optional(materialized.value.clone());
-    let (source, out) = source(build, topic, None, Consumed::with(materialized.key.clone(), nullable));
-    upserts(build, "KTABLE-SOURCE", None, source, &out, store)
+    let nullable_key = crate::serdes::Serdes::optional(materialized.key.clone());
+    let (source, out) = source(build, topic, None, Consumed::with(nullable_key, nullable));
+    let label = build.borrow().graph.generated("KTABLE-SOURCE");
+    upserts(build, "KTABLE-SOURCE", None, source, &keyed(&out, label), store)
+}
+
+/// Only what has a key: a table has no place for the rest.
+fn keyed<K, V>(from: &Outlets<Option<K>, V>, step: String) -> Outlets<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let out = Outlets::<K, V>::new();
+    let below = out.clone();
+    let f =
+        Arc::new(move |r: Record<Option<K>, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, V>| {
+            let Record { key: Some(key), value, timestamp, headers } = r else {
+                cx.dropped(&step, Dropped::NullKey);
+                return Ok(());
+            };
+            next.process(Record { key, value, timestamp, headers }, cx)
+        });
+    from.add(move |parts| Box::new(Each { f: f.clone(), next: below.make(parts) }));
+    out
 }
 
 /// A node that writes a store from a stream of optional values and passes changes on.

@@ -222,10 +222,20 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         key: &crate::serdes::SerdeRef<K>,
         value: &crate::serdes::SerdeRef<V>,
     ) -> KStream<K, V> {
-        match self.rekeyed {
-            true => self.repartition(Repartitioned::named(name, key.clone(), value.clone())),
-            false => self.clone(),
+        if !self.rekeyed {
+            return self.clone();
         }
+        let known = self.build.borrow().repartitioned.get(&self.node).and_then(|s| s.downcast_ref::<KStream<K, V>>()).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let through = self.repartition(Repartitioned::named(name, key.clone(), value.clone()));
+        let mut build = self.build.borrow_mut();
+        if build.optimize {
+            build.repartitioned.insert(self.node, Box::new(through.clone()));
+        }
+        drop(build);
+        through
     }
 
     /// A node below that is one function of a record.

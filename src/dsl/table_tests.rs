@@ -362,3 +362,81 @@ fn a_foreign_key_join_needs_serdes() {
     assert!(d.to_string().contains("`joined`") && d.to_string().contains("materialized"), "{d}");
     assert_eq!(d.iter().next().map(|d| d.code), Some(codes::MISSING_NAME));
 }
+
+/// If this broke, `optimize` would leave topics that nobody needs, or a deploy that turns it on would not be seen to move state.
+#[test]
+fn an_optimized_topology_has_fewer_topics() {
+    let build = |optimize: bool| {
+        let b = StreamsBuilder::new("app");
+        let b = if optimize { b.optimize() } else { b };
+        let table = b.table("t", kept("t"));
+        let s = b.stream("s", Consumed::with(text(), text())).select_key(|_, v| v.clone());
+        s.group_by_key(Grouped::with(text(), text())).count("counts");
+        s.join(&table, Joined::named("j", text(), text()), |_, v, t| Some(v + &t)).to("out", write(text()));
+        b.build().unwrap().topology
+    };
+    let topics = |optimize: bool| {
+        let topology = build(optimize);
+        let counts = BTreeMap::from([(TopicName::new("s"), 4), (TopicName::new("t"), 4)]);
+        let layout = topology.layout(&counts, None).unwrap();
+        let all = topology.topics(&layout).into_iter().map(|t| t.name.to_string()).filter(|t| t.starts_with("app-"));
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(topics(true), ["app-counts-repartition", "app-counts-changelog"]);
+    let mut plain = topics(false);
+    plain.sort();
+    assert_eq!(plain, ["app-counts-changelog", "app-counts-repartition", "app-j-repartition", "app-t-changelog"]);
+    assert_ne!(build(true).fingerprint(), build(false).fingerprint());
+}
+
+/// If this broke, people who know Kafka Streams would not recognise joined and global tables, or names given to steps would not
+/// stay what they are when steps are added.
+#[test]
+fn tables_are_described_as_kafka_streams_does() {
+    let b = StreamsBuilder::new("app");
+    b.global_table("g", kept("all"));
+    let (left, right) = (b.table("l", kept("l")), b.table("r", kept("r")));
+    show(&left.named("both").join(&right, |_, l, r| l + &r).materialized(kept("both-store")), "out");
+    let expected = "\
+Topologies:
+   Sub-topology: 0 for global store (will not generate tasks)
+    Source: KSTREAM-SOURCE-0000000000 (topics: [g])
+      --> KTABLE-SOURCE-0000000001
+    Processor: KTABLE-SOURCE-0000000001 (stores: [all])
+      --> none
+      <-- KSTREAM-SOURCE-0000000000
+
+  Sub-topology: 1
+    Source: KSTREAM-SOURCE-0000000002 (topics: [l])
+      --> KTABLE-SOURCE-0000000003
+    Processor: KTABLE-SOURCE-0000000003 (stores: [l])
+      --> both-join-this
+      <-- KSTREAM-SOURCE-0000000002
+    Source: KSTREAM-SOURCE-0000000004 (topics: [r])
+      --> KTABLE-SOURCE-0000000005
+    Processor: KTABLE-SOURCE-0000000005 (stores: [r])
+      --> both-join-other
+      <-- KSTREAM-SOURCE-0000000004
+    Processor: both-join-this (stores: [r])
+      --> both
+      <-- KTABLE-SOURCE-0000000003
+    Processor: both-join-other (stores: [l])
+      --> both
+      <-- KTABLE-SOURCE-0000000005
+    Processor: both (stores: [both-store])
+      --> KTABLE-TOSTREAM-0000000009
+      <-- both-join-this, both-join-other
+    Processor: KTABLE-TOSTREAM-0000000009 (stores: [])
+      --> KSTREAM-SINK-0000000010
+      <-- both
+    Sink: KSTREAM-SINK-0000000010 (topic: out)
+      <-- KTABLE-TOSTREAM-0000000009
+
+";
+    let topology = b.build().unwrap().topology;
+    assert_eq!(topology.describe(), expected);
+    let mermaid = topology.mermaid();
+    for line in ["n1 --- s0_t_all[(\"all\")]", "n6 --> n8", "n7 --> n8", "n8 --- s1_t_both_2dstore[(\"both-store\")]"] {
+        assert!(mermaid.contains(line), "{mermaid}");
+    }
+}

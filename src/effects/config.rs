@@ -13,8 +13,8 @@ use crate::state::{ChangelogSpec, EngineKind, StoreId, StoreSpec};
 use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TopicUse};
 use crate::time::WallTime;
 
-use super::decide::Denial;
 use super::fold::Verdict;
+use super::permission::Denial;
 use super::rules::{Assumptions, Rules};
 use super::shared::Shared;
 use super::status::LedgerRecord;
@@ -48,11 +48,15 @@ pub trait Judge: Send + Sync {
     fn classify(&self, answer: &Answer, at: WallTime) -> Classified;
     /// The readback's request; `page` is the token of the page before.
     fn readback(&self, parameters: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error>;
+    /// The question for the resource's version, before a send.
+    fn version_request(&self, parameters: &Parameters) -> Result<RenderedRequest, Error>;
+    /// The version that an answer to it shows; `None` = the resource is not there. The error says why it shows nothing.
+    fn version_in(&self, answer: &Answer) -> Result<Option<String>, String>;
     /// Reads the pages so far.
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged;
 }
 
-/// Whether an operation may be sent now: policy, approval, target version. Deadline and cancel are `decide()`'s own.
+/// Whether policy lets an operation be sent now. All else that is checked before a send stands in `permission`.
 pub trait Guard: Send + Sync {
     /// `Err` says why not.
     fn may_send(&self, operation: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial>;

@@ -14,8 +14,8 @@ use crate::policy::{Ask, PolicySet, Verdict as Allowed};
 use crate::time::WallTime;
 
 use super::config::{CallBook, CallSpec, Classified, Guard, Judge, Judged};
-use super::decide::Denial;
 use super::fold::Verdict;
+use super::permission::Denial;
 use super::rules::Assumptions;
 use super::status::LedgerRecord;
 
@@ -53,6 +53,14 @@ impl Judge for Asked {
 
     fn readback(&self, parameters: &Parameters, key: &WireKey, page: Option<&str>) -> Result<RenderedRequest, Error> {
         self.0.render_readback(parameters, key, page)
+    }
+
+    fn version_request(&self, parameters: &Parameters) -> Result<RenderedRequest, Error> {
+        self.0.render_version(parameters)
+    }
+
+    fn version_in(&self, answer: &Answer) -> Result<Option<String>, String> {
+        self.0.version_in(answer)
     }
 
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged {

@@ -7,17 +7,10 @@ use crate::ids::DispatchToken;
 use crate::intents::{AckLevel, AnswerClass, Flag, Status};
 use crate::time::WallTime;
 
+use super::attempt::{Attempt, AttemptState, Warrant, WarrantKind};
+use super::permission::{Denial, Forbidden, Version, forbidden, version};
 use super::rules::{Rule, Rules};
-use super::status::{Attempt, AttemptState, LedgerRecord, Phase, Seen, Warrant, WarrantKind};
-
-/// Why policy, approval or target version say no.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Denial {
-    /// The code.
-    pub code: Code,
-    /// In words, without payload.
-    pub detail: String,
-}
+use super::status::{LedgerRecord, Phase, Seen};
 
 /// What the owner knows besides the status, right now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +25,7 @@ pub struct Facts {
     pub reading: bool,
     /// Our clock and the target's disagree by more than `ε`.
     pub drift: bool,
-    /// Policy, approval or target version say no.
+    /// The last look before a send said no.
     pub denied: Option<Denial>,
 }
 
@@ -45,6 +38,8 @@ pub enum Action {
     WaitForPermit(Option<WallTime>),
     /// Journal an attempt, with one warrant for each earlier one; send it after the commit.
     Journal(Vec<Warrant>),
+    /// Ask the target for the version of the resource, before a send.
+    AskVersion,
     /// Ask the target.
     Read,
     /// Everything that may have left is proven absent.
@@ -124,7 +119,8 @@ fn proven(r: &LedgerRecord, rules: &Rules) -> Option<Action> {
     if twice {
         flags.push(Flag::DuplicateSuspected);
     }
-    if r.any(AttemptState::Rejected) {
+    // "It has changed" after a lost answer is what a target says of a second copy.
+    if r.attempts.iter().any(|a| a.state == AttemptState::Rejected && a.class != Some(AnswerClass::PreconditionFailed)) {
         flags.push(Flag::Contradiction);
     }
     if r.cancelled {
@@ -160,7 +156,18 @@ fn weakened(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option
 
 /// Whether a send is still permitted.
 fn may(r: &LedgerRecord, f: &Facts, now: WallTime) -> bool {
-    !r.cancelled && !r.revoked && now <= r.deadline && f.denied.is_none()
+    forbidden(r, now).is_none() && f.denied.is_none()
+}
+
+/// An attempt, as soon as nothing but the target version stands before it.
+fn send(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, warrants: Vec<Warrant>) -> Action {
+    match version(r, rules, now) {
+        Version::Holds => Action::Journal(warrants),
+        Version::Ask(at) if at > now => Action::Wait(Some(at.min(past(r.deadline)))),
+        Version::Ask(_) if f.reading => Action::Wait(Some(past(r.deadline))),
+        Version::Ask(_) if f.read_permit => Action::AskVersion,
+        Version::Ask(_) => Action::WaitForPermit(Some(past(r.deadline))),
+    }
 }
 
 fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool) -> Action {
@@ -175,7 +182,13 @@ fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool
             kind,
         };
         let warrants = r.attempts.iter().zip(warrants).map(named).collect();
-        return if f.permit { Action::Journal(warrants) } else { Action::WaitForPermit(Some(past(r.deadline))) };
+        return if f.permit { send(r, f, rules, now, warrants) } else { Action::WaitForPermit(Some(past(r.deadline))) };
+    }
+    if r.forced_by.is_some() {
+        return Action::Park(
+            codes::COMMAND_REFUSED,
+            "what was ordered is not permitted any more: approval, policy or target version",
+        );
     }
     match r.read_at.filter(|_| rules.lag.is_some() && !f.reading) {
         Some(at) if at <= now && f.read_permit => Action::Read,
@@ -185,22 +198,17 @@ fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool
 }
 
 fn when_clean(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
-    let rejected = r.any(AttemptState::Rejected);
-    let refused = || end(Status::Refused, Some(codes::TARGET_REFUSED), None);
-    if rejected && r.phase != Phase::Unknown {
-        return refused();
+    let refused = refused(r);
+    if let Some(refused) = refused.clone().filter(|_| r.phase != Phase::Unknown) {
+        return refused;
     }
-    if r.cancelled {
-        return end(Status::Cancelled, None, None);
-    }
-    if now > r.deadline || r.retry_at.is_some_and(|t| t > r.deadline) {
-        return end(Status::Expired, Some(codes::EXPIRED), None);
-    }
-    if rejected {
-        return refused();
-    }
-    if r.revoked {
-        return end(Status::Denied, Some(codes::DENIED), Some("the approval was taken back".to_owned()));
+    let forbidden = forbidden(r, now).or(r.retry_at.filter(|t| *t > r.deadline).map(|_| Forbidden::Expired));
+    match (forbidden, refused) {
+        (Some(Forbidden::Cancelled), _) => return end(Status::Cancelled, None, None),
+        (Some(Forbidden::Expired), _) => return end(Status::Expired, Some(codes::EXPIRED), None),
+        (_, Some(refused)) => return refused,
+        (Some(Forbidden::Denied(d)), None) => return end(Status::Denied, Some(d.code), Some(d.detail)),
+        (None, None) => {}
     }
     if let Some(d) = &f.denied {
         return end(Status::Denied, Some(d.code), Some(d.detail.clone()));
@@ -216,7 +224,7 @@ fn when_clean(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Acti
         _ if !f.lane_free => Action::Wait(Some(past(r.deadline))),
         _ if !f.permit => Action::WaitForPermit(Some(past(r.deadline))),
         _ => match cover_all(r, f, rules, now) {
-            Some(warrants) => Action::Journal(warrants),
+            Some(warrants) => send(r, f, rules, now, warrants),
             None => Action::Park(codes::UNPROVABLE, "an earlier attempt is not covered"),
         },
     }
@@ -227,8 +235,22 @@ fn past(deadline: WallTime) -> WallTime {
     deadline.plus(std::time::Duration::from_millis(1))
 }
 
+fn answered(r: &LedgerRecord, class: AnswerClass) -> bool {
+    r.attempts.iter().any(|a| a.class == Some(class))
+}
+
 fn conflict_answered(r: &LedgerRecord) -> bool {
-    r.attempts.iter().any(|a| a.class == Some(AnswerClass::KeyConflict))
+    answered(r, AnswerClass::KeyConflict)
+}
+
+/// The end of an operation that the target has refused, once nothing else can have happened.
+fn refused(r: &LedgerRecord) -> Option<Action> {
+    if answered(r, AnswerClass::PreconditionFailed) {
+        let version = r.resource_version.as_deref().unwrap_or_default();
+        let detail = format!("the resource no longer stands at version {version}");
+        return Some(end(Status::Refused, Some(codes::PRECONDITION_FAILED), Some(detail)));
+    }
+    r.any(AttemptState::Rejected).then(|| end(Status::Refused, Some(codes::TARGET_REFUSED), None))
 }
 
 fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
@@ -239,17 +261,22 @@ fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Act
             false => Action::Settle,
         };
     }
-    let too_old = r.unknown_since.map(|t| t.plus(rules.unknown_max_age));
+    let too_old = r.unknown_since.map(|t| t.plus(rules.unknown_max_age)).filter(|_| rules.hold(Rule::UnknownsEnd));
     if too_old.is_some_and(|t| t <= now) {
         return Action::Park(codes::UNKNOWN_TOO_LONG, "unknown for longer than allowed");
     }
-    let resend = match may(r, f, now) && r.attempts.len() < rules.attempts && !conflict_answered(r) {
+    let final_answer = conflict_answered(r) || answered(r, AnswerClass::PreconditionFailed);
+    let resend = match may(r, f, now) && r.attempts.len() < rules.attempts && !final_answer {
         true => cover_all(r, f, rules, now),
         false => None,
     };
     let due = r.retry_at.filter(|t| *t > now);
     match (resend, due) {
-        (Some(warrants), None) if f.permit && f.lane_free => Action::Journal(warrants),
+        (Some(warrants), None) if f.permit && f.lane_free => match send(r, f, rules, now, warrants) {
+            // No version to send on is no reason not to read either.
+            Action::Wait(until) => read_on(r, f, rules, now, until.into_iter().chain(too_old).min(), true),
+            other => other,
+        },
         // No permit to send is no reason not to read.
         (Some(_), None) => match read_on(r, f, rules, now, too_old, true) {
             Action::Wait(until) => Action::WaitForPermit(until),
@@ -304,9 +331,11 @@ fn proof(a: &Attempt) -> Option<WarrantKind> {
 /// A warrant for every earlier attempt, or none at all.
 pub fn cover_all(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option<Vec<Warrant>> {
     let keyed = !f.drift && rules.key_holds(r, now);
+    let fenced = !f.drift && rules.refuses_copies;
     let cover = |a: &Attempt| {
         let kind = match a.state {
             AttemptState::Maybe | AttemptState::InProgress if keyed => Some(WarrantKind::Dedupe),
+            AttemptState::Maybe | AttemptState::InProgress if fenced => Some(WarrantKind::TargetFence),
             AttemptState::Maybe | AttemptState::InProgress if rules.duplicates => Some(WarrantKind::DuplicatesAccepted),
             _ => proof(a),
         };
@@ -368,7 +397,7 @@ pub fn apply(r: &mut LedgerRecord, action: &Action, now: WallTime) {
         Action::Park(code, detail) => {
             r.phase = Phase::Parked;
             (r.code, r.detail) = (Some(i32::from(code.0)), Some((*detail).to_owned()));
-            r.read_at = None;
+            (r.read_at, r.forced_by) = (None, None);
         }
         Action::End(e) => {
             for flag in &e.flags {
@@ -377,7 +406,7 @@ pub fn apply(r: &mut LedgerRecord, action: &Action, now: WallTime) {
             r.ack = e.ack.map_or(r.ack, |a| r.ack.max(a));
             close(r, e.status, e.code, e.detail.clone(), now);
         }
-        Action::Wait(_) | Action::WaitForPermit(_) | Action::Journal(_) | Action::Read | Action::Forget => {}
+        Action::Wait(_) | Action::WaitForPermit(_) | Action::Journal(_) | Action::AskVersion | Action::Read | Action::Forget => {}
     }
 }
 

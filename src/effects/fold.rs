@@ -2,29 +2,20 @@
 
 use std::time::Duration;
 
-use crate::error::{Code, codes};
-use crate::ids::DispatchToken;
-use crate::intents::{AckLevel, AnswerClass, Command, CommandKind, Flag, Resolution, Status};
+use crate::contract::same_version;
+use crate::intents::{AckLevel, AnswerClass, Command, Flag, Hearsay, Status};
 use crate::time::WallTime;
 
+use super::attempt::AttemptState;
+use super::commands::{self, Reply};
 use super::rules::{Rule, Rules};
-use super::status::{Answered, AttemptState, COMMANDS_KEPT, LedgerRecord, Phase, READS_KEPT, Read, Seen};
+use super::status::{LedgerRecord, Phase, READS_KEPT, Read, Seen, VersionRead, VersionState};
 
-/// How a call came out, whoever saw it.
+/// How a call came out: what its owner or anyone else saw, and when the target wants to be asked again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Which attempt.
-    pub attempt: i32,
-    /// The token of its dispatch.
-    pub token: DispatchToken,
-    /// How it read.
-    pub class: AnswerClass,
-    /// The answer's status.
-    pub status: Option<i32>,
-    /// Digest of its body.
-    pub digest: Option<String>,
-    /// The target's reference.
-    pub reference: Option<String>,
+    /// What was seen; published as it is where the owner is gone.
+    pub said: Hearsay,
     /// Not before this, as the target said.
     pub retry_at: Option<WallTime>,
 }
@@ -53,7 +44,7 @@ pub enum Event {
     /// The owner's own call came out.
     Finished(Outcome),
     /// What someone other than the owner saw.
-    Hearsay(Outcome),
+    Hearsay(Hearsay),
     /// A new owner, or the same one after losing its memory: attempts that it burned, and those whose calls it still holds.
     TakeOver {
         /// Provably never left: burned in the process-wide registry.
@@ -72,6 +63,15 @@ pub enum Event {
         /// Digest of its pages.
         digest: Option<String>,
     },
+    /// The resource's version is about to be read, before a send.
+    VersionAsked,
+    /// It was read; `at` is the wall time just before its request was written.
+    Version {
+        /// When.
+        at: WallTime,
+        /// What was shown; `None` = the resource is not there. The error says why nothing was.
+        shown: Result<Option<String>, String>,
+    },
     /// A command; `burned` are queued attempts that were taken back for it.
     Command {
         /// What is ordered.
@@ -81,32 +81,10 @@ pub enum Event {
     },
 }
 
-/// What the fold has to say to the sender of a command.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
-    /// Why not, where it was refused.
-    pub code: Option<Code>,
-    /// In words.
-    pub detail: String,
-}
-
-impl Reply {
-    /// The answer to a command whose operation never came.
-    pub fn unknown() -> Self {
-        Self::refused(codes::UNKNOWN_OPERATION, "nobody knows this operation")
-    }
-    fn done(detail: &str) -> Self {
-        Self { code: None, detail: detail.to_owned() }
-    }
-    fn refused(code: Code, detail: impl Into<String>) -> Self {
-        Self { code: Some(code), detail: detail.into() }
-    }
-}
-
 /// Folds one event. Answers commands; everything else answers nothing.
 pub fn fold(r: &mut LedgerRecord, event: Event, rules: &Rules, now: WallTime) -> Option<Reply> {
     match event {
-        Event::Finished(o) => outcome(r, &o, rules, now),
+        Event::Finished(o) => outcome(r, &o.said, o.retry_at, rules, now),
         Event::Hearsay(o) => hearsay(r, &o, rules, now),
         Event::TakeOver { burned, held } => take_over(r, &burned, &held, rules, now),
         Event::ReadStarted => {
@@ -114,7 +92,9 @@ pub fn fold(r: &mut LedgerRecord, event: Event, rules: &Rules, now: WallTime) ->
             r.read_at = None;
         }
         Event::Read { at, verdict, digest } => read(r, at, verdict, digest, rules, now),
-        Event::Command { command, burned } => return command_in(r, &command, &burned, rules, now),
+        Event::VersionAsked => version_asked(r, now),
+        Event::Version { at, shown } => version(r, at, shown),
+        Event::Command { command, burned } => return commands::command(r, &command, &burned, rules, now),
     }
     None
 }
@@ -133,11 +113,12 @@ fn state_of(class: AnswerClass, rules: &Rules) -> AttemptState {
         AnswerClass::InProgress if !rules.hold(Rule::AcceptedIsNotDone) => AttemptState::Applied,
         AnswerClass::InProgress => AttemptState::InProgress,
         AnswerClass::Rejected => AttemptState::Rejected,
+        AnswerClass::PreconditionFailed if rules.no_intermediaries => AttemptState::Rejected,
         AnswerClass::NotSent => AttemptState::Unsent,
         AnswerClass::NotApplied | AnswerClass::RetryLater if rules.no_intermediaries => AttemptState::RetryLater,
         AnswerClass::MaybeSent | AnswerClass::Unknown if !rules.hold(Rule::SilenceIsNotNo) => AttemptState::RetryLater,
         // A copy made on the way may still be applied, whatever this answer says.
-        AnswerClass::NotApplied | AnswerClass::RetryLater => AttemptState::Maybe,
+        AnswerClass::NotApplied | AnswerClass::RetryLater | AnswerClass::PreconditionFailed => AttemptState::Maybe,
         AnswerClass::KeyConflict | AnswerClass::MaybeSent | AnswerClass::Unknown => AttemptState::Maybe,
     }
 }
@@ -153,7 +134,7 @@ fn learns(from: AttemptState, to: AttemptState) -> bool {
     }
 }
 
-fn outcome(r: &mut LedgerRecord, o: &Outcome, rules: &Rules, now: WallTime) {
+fn outcome(r: &mut LedgerRecord, o: &Hearsay, retry_at: Option<WallTime>, rules: &Rules, now: WallTime) {
     let Some(at) = r.attempts.iter().position(|a| a.n == o.attempt && a.token == o.token) else { return };
     let to = state_of(o.class, rules);
     if !learns(r.attempts[at].state, to) {
@@ -169,16 +150,16 @@ fn outcome(r: &mut LedgerRecord, o: &Outcome, rules: &Rules, now: WallTime) {
         r.ack = r.ack.max(AckLevel::Answered);
     }
     if r.phase == Phase::Ended {
-        late(r, to == AttemptState::Applied);
+        late(r, to == AttemptState::Applied, rules);
         return;
     }
     let due = if o.class == AnswerClass::NotApplied { now } else { now.plus(backoff(tries, Duration::from_millis(200))) };
-    r.retry_at = Some(o.retry_at.unwrap_or(due));
+    r.retry_at = Some(retry_at.filter(|_| rules.hold(Rule::RetryAfter)).unwrap_or(due));
     unsettled(r, now);
 }
 
 /// After an outcome: what is not decided by it is unknown, and is read soon.
-fn unsettled(r: &mut LedgerRecord, now: WallTime) {
+pub(super) fn unsettled(r: &mut LedgerRecord, now: WallTime) {
     if r.phase == Phase::Ended || r.open() {
         return;
     }
@@ -196,7 +177,13 @@ fn unsettled(r: &mut LedgerRecord, now: WallTime) {
 }
 
 /// Positive evidence on an ended operation never changes it, and is never silent.
-fn late(r: &mut LedgerRecord, positive: bool) {
+fn late(r: &mut LedgerRecord, positive: bool, rules: &Rules) {
+    if positive && !rules.hold(Rule::EndsStay) {
+        r.end = Some(Status::Confirmed);
+    }
+    if !rules.hold(Rule::LateIsFlagged) {
+        return;
+    }
     match r.end {
         Some(Status::Confirmed) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
         Some(Status::Confirmed | Status::ResolvedApplied) | None => {}
@@ -205,21 +192,21 @@ fn late(r: &mut LedgerRecord, positive: bool) {
     }
 }
 
-fn hearsay(r: &mut LedgerRecord, o: &Outcome, rules: &Rules, now: WallTime) {
+fn hearsay(r: &mut LedgerRecord, o: &Hearsay, rules: &Rules, now: WallTime) {
     let known = r.attempts.iter().any(|a| a.n == o.attempt && a.token == o.token);
     if known {
-        return outcome(r, o, rules, now);
+        return outcome(r, o, None, rules, now);
     }
     if !rules.hold(Rule::HearsayNeedsToken) {
         let token = r.attempts.iter().find(|a| a.n == o.attempt).map(|a| a.token.clone());
         if let Some(token) = token {
-            return outcome(r, &Outcome { token, ..o.clone() }, rules, now);
+            return outcome(r, &Hearsay { token, ..o.clone() }, None, rules, now);
         }
     }
     r.read_at = Some(now);
 }
 
-fn take_over(r: &mut LedgerRecord, burned: &[i32], held: &[i32], rules: &Rules, now: WallTime) {
+pub(super) fn take_over(r: &mut LedgerRecord, burned: &[i32], held: &[i32], rules: &Rules, now: WallTime) {
     burn(r, burned, now);
     let other = if rules.hold(Rule::TakeOverIsMaybe) { AttemptState::Maybe } else { AttemptState::Unsent };
     for a in r.attempts.iter_mut().filter(|a| a.state == AttemptState::Journaled && !held.contains(&a.n)) {
@@ -269,7 +256,7 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
             r.raise(Flag::DuplicateSuspected);
         }
         let confirmed = r.end == Some(Status::Confirmed);
-        return late(r, positive && !confirmed);
+        return late(r, positive && !confirmed, rules);
     }
     if !positive && r.phase != Phase::Parked {
         let next = now.plus(backoff(
@@ -284,146 +271,20 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
     }
 }
 
-fn command_in(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: &Rules, now: WallTime) -> Option<Reply> {
-    if let Some(a) = r.answered.iter().find(|a| a.command_id == c.command_id) {
-        let code = a.code.and_then(|c| u16::try_from(c).ok()).map(Code);
-        return Some(Reply { code, detail: a.detail.clone() });
-    }
-    if r.phase == Phase::Held {
-        if rules.hold(Rule::HoldEarlyCommands) && r.held.len() < COMMANDS_KEPT {
-            r.held.push(c.clone());
-            return None;
-        }
-        return Some(Reply::unknown());
-    }
-    burn(r, burned, now);
-    let reply = order(r, c, rules, now);
-    if c.kind != CommandKind::Query {
-        let code = reply.code.map(|c| i32::from(c.0));
-        r.answered.push(Answered { command_id: c.command_id.clone(), code, detail: reply.detail.clone() });
-        if r.answered.len() > COMMANDS_KEPT {
-            r.answered.remove(0);
-        }
-    }
-    Some(reply)
+fn version_asked(r: &mut LedgerRecord, now: WallTime) {
+    let attempt = i32::try_from(r.attempts.len() + 1).unwrap_or(i32::MAX);
+    let tries = r.version_read.as_ref().filter(|v| v.attempt == attempt).map_or(1, |v| v.tries.saturating_add(1));
+    r.version_read = Some(VersionRead { attempt, tries, at: now, state: VersionState::Asked, shown: None });
 }
 
-fn order(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Reply {
-    let ended = r.phase == Phase::Ended;
-    // An approval from the topic saw a plan, not a version: the plan's hash binds it. One by hand may name a version too.
-    let compares = match c.kind {
-        CommandKind::Resolve | CommandKind::Force => true,
-        CommandKind::ApproveLate => c.seen.is_some(),
-        _ => false,
+/// What was read speaks for the send that it was asked for, and for no other.
+fn version(r: &mut LedgerRecord, at: WallTime, shown: Result<Option<String>, String>) {
+    let seen = r.resource_version.clone().unwrap_or_default();
+    let Some(read) = r.version_read.as_mut().filter(|v| v.state == VersionState::Asked) else { return };
+    read.at = at;
+    (read.state, read.shown) = match shown {
+        Ok(Some(found)) if same_version(&seen, &found) => (VersionState::Same, Some(found)),
+        Ok(found) => (VersionState::Other, found),
+        Err(why) => (VersionState::Unclear, Some(why)),
     };
-    if ended && !matches!(c.kind, CommandKind::ReleaseLane | CommandKind::Query) {
-        return Reply::refused(codes::COMMAND_REFUSED, format!("it has ended: {}", r.shown().word()));
-    }
-    if compares && c.seen != Some(r.version) {
-        return Reply::refused(codes::STALE_VERSION, format!("it stands at version {}", r.version));
-    }
-    match c.kind {
-        CommandKind::Query => Reply::done(r.shown().word()),
-        CommandKind::Cancel => {
-            r.cancelled = true;
-            unsettled(r, now);
-            Reply::done("no further send")
-        }
-        CommandKind::Revoke => revoke(r, c, now),
-        CommandKind::ReleaseLane => {
-            r.lane_released = true;
-            Reply::done("lane opened")
-        }
-        CommandKind::ApproveLate => approve_late(r, c, now),
-        CommandKind::Resolve => resolve(r, c, rules, now),
-        CommandKind::Force => force(r, c, rules, now),
-    }
-}
-
-/// Takes back the approval in use. Another one may have replaced it: that one was not taken back.
-fn revoke(r: &mut LedgerRecord, c: &Command, now: WallTime) -> Reply {
-    if let (Some(used), Some(named)) = (&r.approval, &c.approval)
-        && used.id != named.approval_id
-    {
-        return Reply::refused(codes::COMMAND_REFUSED, format!("approval {} is in use, not {}", used.id, named.approval_id));
-    }
-    r.revoked = true;
-    unsettled(r, now);
-    Reply::done("approval taken back; no further send")
-}
-
-fn approve_late(r: &mut LedgerRecord, c: &Command, now: WallTime) -> Reply {
-    let Some(approval) = &c.approval else { return Reply::refused(codes::COMMAND_REFUSED, "no approval was named") };
-    if r.plan_hash.as_ref() != Some(&approval.plan_hash) {
-        return Reply::refused(codes::COMMAND_REFUSED, "the approval is for another plan");
-    }
-    if now >= approval.expires_at {
-        return Reply::refused(codes::COMMAND_REFUSED, "the approval has expired");
-    }
-    r.approval = Some(crate::intents::ApprovalUse {
-        id: approval.approval_id.clone(),
-        approver: approval.approver.clone(),
-        plan_hash: approval.plan_hash.clone(),
-        expires_at: approval.expires_at,
-        policy_version: approval.policy_version.clone(),
-    });
-    r.revoked = false;
-    Reply::done("approved")
-}
-
-/// Whether one person may say that nothing happened, or order another send: only after settle.
-fn alone(r: &LedgerRecord, rules: &Rules, now: WallTime) -> bool {
-    r.clean() || rules.settle_at(r).is_some_and(|s| now >= s) || !rules.hold(Rule::PersonAfterSettle)
-}
-
-fn two(c: &Command) -> bool {
-    c.second.as_deref().is_some_and(|s| !s.is_empty() && s != c.by)
-}
-
-fn resolve(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Reply {
-    if !matches!(r.phase, Phase::InFlight | Phase::Unknown | Phase::Parked) {
-        return Reply::refused(codes::COMMAND_REFUSED, "nothing is unknown about it");
-    }
-    let Some(resolution) = c.resolution else { return Reply::refused(codes::COMMAND_REFUSED, "neither applied nor not-applied") };
-    if r.open() && rules.hold(Rule::CloseBurns) {
-        // What could not be burned may have left: it counts as maybe sent from here on.
-        take_over(r, &[], &[], rules, now);
-    }
-    if resolution == Resolution::NotApplied && !alone(r, rules, now) && !two(c) {
-        return Reply::refused(codes::COMMAND_REFUSED, "before settle a second person must agree");
-    }
-    let end = match resolution {
-        Resolution::Applied => Status::ResolvedApplied,
-        Resolution::NotApplied => Status::ResolvedNotApplied,
-    };
-    super::decide::close(r, end, None, Some(format!("by {}", c.by)), now);
-    r.evidence = c.evidence.clone().or(r.evidence.take());
-    Reply::done(end.word())
-}
-
-fn force(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Reply {
-    if r.phase != Phase::Parked || r.any(AttemptState::Applied) || r.any(AttemptState::Rejected) {
-        return Reply::refused(codes::COMMAND_REFUSED, "only a parked operation without a final answer can be sent again");
-    }
-    if !alone(r, rules, now) && !two(c) {
-        return Reply::refused(codes::COMMAND_REFUSED, "before settle a second person must agree");
-    }
-    r.forced_by = Some(match &c.second {
-        Some(second) => format!("{} and {second}", c.by),
-        None => c.by.clone(),
-    });
-    Reply::done("one more send")
-}
-
-/// An outcome as a former owner publishes it.
-pub fn as_hearsay(o: &Outcome, seen_at: WallTime) -> crate::intents::Hearsay {
-    crate::intents::Hearsay {
-        attempt: o.attempt,
-        token: o.token.clone(),
-        class: o.class,
-        status: o.status,
-        digest: o.digest.clone(),
-        reference: o.reference.clone(),
-        seen_at,
-    }
 }

@@ -16,6 +16,7 @@ struct Place {
     sequence: i64,
     due: Option<WallTime>,
     status: Option<Status>,
+    unknown_since: Option<WallTime>,
 }
 
 /// Who waits at one gate, by tenant.
@@ -35,6 +36,7 @@ pub struct Index {
     starved: BTreeMap<String, Line>,
     starving: HashSet<Op>,
     standing: BTreeMap<Status, i64>,
+    unknown: BTreeSet<(WallTime, i64)>,
 }
 
 impl Index {
@@ -64,6 +66,9 @@ impl Index {
         if let Some(status) = place.status {
             *self.standing.entry(status).or_default() -= 1;
         }
+        if let Some(since) = place.unknown_since {
+            self.unknown.remove(&(since, place.sequence));
+        }
         self.starving.remove(op);
         let lane = self.lanes.get_mut(&place.lane)?;
         lane.remove(&(place.sequence, op.to_owned()));
@@ -74,9 +79,16 @@ impl Index {
         self.after(&place.lane, i64::MIN, "")
     }
 
-    /// Notes where an operation stands, to be counted.
-    pub fn stands(&mut self, op: &str, status: Status) {
+    /// Notes where an operation stands, to be counted, and since when it is unknown.
+    pub fn stands(&mut self, op: &str, status: Status, unknown_since: Option<WallTime>) {
         let Some(place) = self.places.get_mut(op) else { return };
+        let unknown_since = unknown_since.filter(|_| status == Status::Unknown);
+        if place.unknown_since != unknown_since {
+            if let Some(old) = std::mem::replace(&mut place.unknown_since, unknown_since) {
+                self.unknown.remove(&(old, place.sequence));
+            }
+            self.unknown.extend(unknown_since.map(|since| (since, place.sequence)));
+        }
         if let Some(old) = place.status.replace(status) {
             *self.standing.entry(old).or_default() -= 1;
         }
@@ -86,6 +98,11 @@ impl Index {
     /// How many operations stand where; statuses that nobody has any more count as 0.
     pub fn standing(&self) -> impl Iterator<Item = (Status, i64)> + '_ {
         self.standing.iter().map(|(status, count)| (*status, *count))
+    }
+
+    /// Since when the oldest unknown operation is unknown.
+    pub fn oldest_unknown(&self) -> Option<WallTime> {
+        self.unknown.first().map(|(since, _)| *since)
     }
 
     /// Whether everything before this operation in its lane lets it pass. An unreadable intent stands in the lane of no
@@ -104,8 +121,8 @@ impl Index {
     }
 
     fn set_due(&mut self, op: &str, due: Option<WallTime>, lane: &Lane, sequence: i64) {
-        let place =
-            self.places.entry(op.to_owned()).or_insert_with(|| Place { lane: lane.clone(), sequence, due: None, status: None });
+        let new = || Place { lane: lane.clone(), sequence, due: None, status: None, unknown_since: None };
+        let place = self.places.entry(op.to_owned()).or_insert_with(new);
         if place.due == due {
             return;
         }
@@ -182,5 +199,30 @@ impl Index {
     /// Whether somebody waits for a permit.
     pub fn hungry(&self) -> bool {
         !self.starving.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, nobody would be told how long the oldest unknown operation has waited for a person.
+    #[test]
+    fn the_oldest_unknown_is_known() {
+        let mut index = Index::default();
+        let lane = (String::from("shop"), OrderingKey::new("k"));
+        for (op, sequence) in [("a", 1), ("b", 2), ("c", 3)] {
+            index.put(op, lane.clone(), sequence, false, None);
+        }
+        let [at_1, at_2] = [Some(WallTime(1_000)), Some(WallTime(2_000))];
+        index.stands("a", Status::Dispatched, None);
+        assert_eq!(index.oldest_unknown(), None);
+        index.stands("b", Status::Unknown, at_2);
+        index.stands("c", Status::Unknown, at_1);
+        assert_eq!(index.oldest_unknown(), at_1);
+        index.stands("c", Status::Confirmed, at_1);
+        assert_eq!(index.oldest_unknown(), at_2, "what is decided is not unknown any more");
+        index.remove("b");
+        assert_eq!(index.oldest_unknown(), None);
     }
 }

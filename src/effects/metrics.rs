@@ -6,9 +6,10 @@ use crate::error::{Error, Fault, Result, codes};
 use crate::events::{self, Metric};
 use crate::ids::Partition;
 use crate::intents::{AnswerClass, Flag, Status};
+use crate::time::WallTime;
 
+use super::attempt::WarrantKind;
 use super::fold::Verdict;
-use super::status::WarrantKind;
 
 /// All effect metrics of a process; cheap to clone.
 #[derive(Clone)]
@@ -19,6 +20,10 @@ pub struct Metrics {
     ends: IntCounterVec,
     flags: IntCounterVec,
     operations: IntGaugeVec,
+    oldest_unknown: IntGaugeVec,
+    running: IntGaugeVec,
+    limit: IntGaugeVec,
+    closed: IntCounterVec,
 }
 
 impl Metrics {
@@ -32,18 +37,21 @@ impl Metrics {
             let made = IntCounterVec::new(Opts::new(m.name, m.help), m.labels)?;
             registry.map_or(Ok(()), |r| r.register(Box::new(made.clone()))).map(|()| made)
         };
-        let operations = IntGaugeVec::new(
-            Opts::new(events::EFFECTS_OPERATIONS.name, events::EFFECTS_OPERATIONS.help),
-            events::EFFECTS_OPERATIONS.labels,
-        )?;
-        registry.map_or(Ok(()), |r| r.register(Box::new(operations.clone())))?;
+        let gauge = |m: Metric| {
+            let made = IntGaugeVec::new(Opts::new(m.name, m.help), m.labels)?;
+            registry.map_or(Ok(()), |r| r.register(Box::new(made.clone()))).map(|()| made)
+        };
         Ok(Self {
             attempts: counter(events::EFFECTS_ATTEMPTS)?,
             readbacks: counter(events::EFFECTS_READBACKS)?,
             warrants: counter(events::EFFECTS_WARRANTS)?,
             ends: counter(events::EFFECTS_ENDS)?,
             flags: counter(events::EFFECTS_FLAGS)?,
-            operations,
+            operations: gauge(events::EFFECTS_OPERATIONS)?,
+            oldest_unknown: gauge(events::OLDEST_UNKNOWN)?,
+            running: gauge(events::TARGET_CALLS)?,
+            limit: gauge(events::TARGET_LIMIT)?,
+            closed: counter(events::TARGET_CLOSED)?,
         })
     }
 
@@ -54,6 +62,7 @@ impl Metrics {
             AnswerClass::NotApplied => "not_applied",
             AnswerClass::InProgress => "in_progress",
             AnswerClass::KeyConflict => "key_conflict",
+            AnswerClass::PreconditionFailed => "precondition_failed",
             AnswerClass::Rejected => "rejected",
             AnswerClass::RetryLater => "retry_later",
             AnswerClass::Unknown => "unknown",
@@ -81,6 +90,7 @@ impl Metrics {
             WarrantKind::Unsent => "unsent",
             WarrantKind::RejectedEarly => "rejected_early",
             WarrantKind::Dedupe => "dedupe",
+            WarrantKind::TargetFence => "target_fence",
             WarrantKind::SettledAbsent => "settled_absent",
             WarrantKind::Operator => "operator",
             WarrantKind::DuplicatesAccepted => "duplicates_accepted",
@@ -106,5 +116,26 @@ impl Metrics {
     /// How many operations of a partition stand where.
     pub(super) fn standing(&self, partition: Partition, status: Status, count: i64) {
         self.operations.with_label_values(&[&partition.to_string(), status.word()]).set(count);
+    }
+
+    /// Since when the oldest unknown operation of a partition is unknown.
+    pub(super) fn oldest_unknown(&self, partition: Partition, since: Option<WallTime>) {
+        let label = partition.to_string();
+        match since {
+            Some(since) => self.oldest_unknown.with_label_values(&[&label]).set(since.0 / 1000),
+            // Refused where it was never set: then it is not there either way.
+            None => drop(self.oldest_unknown.remove_label_values(&[&label])),
+        }
+    }
+
+    /// How many calls to a target are under way, of how many.
+    pub(super) fn calls(&self, target: &str, running: usize, limit: usize) {
+        self.running.with_label_values(&[target]).set(running as i64);
+        self.limit.with_label_values(&[target]).set(limit as i64);
+    }
+
+    /// Calls to a target are deferred.
+    pub(super) fn closed(&self, target: &str, why: &str) {
+        self.closed.with_label_values(&[target, why]).inc();
     }
 }

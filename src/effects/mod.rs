@@ -3,6 +3,8 @@
 //! `status` and `rules` say what is known, `fold` adds what has happened, `decide` says what is next; all pure. [`EffectTask`]
 //! carries it out: it journals in one Kafka transaction, calls after the commit, and folds what comes home.
 
+mod attempt;
+mod commands;
 mod config;
 mod contract;
 mod decide;
@@ -13,6 +15,7 @@ mod intake;
 mod lanes;
 mod ledger;
 mod metrics;
+mod permission;
 mod readback;
 mod results;
 mod rules;
@@ -21,14 +24,17 @@ mod stage;
 mod status;
 mod task;
 
+pub use attempt::{Attempt, AttemptState, Warrant, WarrantKind};
+pub use commands::Reply;
 pub use config::{CallBook, CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, Unguarded, subtopology, topics};
 pub use contract::{Policies, call_book};
-pub use decide::{Action, Denial, End, Facts, Stamp, apply, cover_all, decide, journal};
-pub use fold::{Event, Outcome, Reply, Verdict, fold};
+pub use decide::{Action, End, Facts, Stamp, apply, cover_all, decide, journal};
+pub use fold::{Event, Outcome, Verdict, fold};
 pub use metrics::Metrics;
+pub use permission::Denial;
 pub use rules::{Assumptions, Rule, Rules};
 pub use shared::Shared;
-pub use status::{Answered, Attempt, AttemptState, LedgerBody, LedgerRecord, Phase, Read, Seen, Warrant, WarrantKind};
+pub use status::{Answered, LedgerBody, LedgerRecord, Phase, Read, Seen, VersionRead, VersionState};
 pub use task::EffectTask;
 
 /// A named point, in places that have no error to give: a test may kill the process here.

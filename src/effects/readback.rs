@@ -1,14 +1,14 @@
-//! One readback: page after page until the contract's predicates have an answer. Has its own permits and breaker, so that a
-//! closed send breaker never blocks it.
+//! One question to the target: a readback, page after page until the contract's predicates have an answer, or the version of a
+//! resource before a send. Has its own permits and breaker, so that a closed send breaker never blocks it.
 
 use crate::http::{Answer, Finished, NotSent, Outgoing, Wire};
 use crate::intents::AnswerClass;
 use crate::time::WallTime;
 
 use super::config::Judged;
-use super::dispatch::{Desk, Finish, PendingRead, secrets};
+use super::dispatch::{Desk, Finish, PendingRead, Question, secrets};
 use super::evidence;
-use super::fold::{Outcome, Verdict};
+use super::fold::Verdict;
 
 /// The gate of a target's readbacks.
 pub fn gate(target: &str) -> String {
@@ -23,7 +23,7 @@ struct Reading {
 }
 
 impl Desk {
-    /// Hands a readback to the network.
+    /// Hands a question to the network.
     pub fn read(&self, read: PendingRead) {
         Reading { desk: self.clone(), read, pages: Vec::new(), began: None }.ask(None);
     }
@@ -32,10 +32,13 @@ impl Desk {
 impl Reading {
     fn ask(self, page: Option<&str>) {
         let spec = &self.read.spec;
-        let request = spec.judge.readback(&self.read.parameters, &self.read.wire_key, page);
+        let request = match self.read.question {
+            Question::Effect => spec.judge.readback(&self.read.parameters, &self.read.wire_key, page),
+            Question::Version => spec.judge.version_request(&self.read.parameters),
+        };
         let (request, secret_headers) = match (request, secrets(spec)) {
             (Ok(request), Ok(secrets)) => (request, secrets),
-            (Err(e), _) | (_, Err(e)) => return self.done(Verdict::Incomplete(format!("the readback can't be asked: {}", e.code))),
+            (Err(e), _) | (_, Err(e)) => return self.nothing(format!("the question can't be asked: {}", e.code)),
         };
         let outgoing = Outgoing { to: spec.to.clone(), request, secret_headers, not_after: None, limits: spec.limits };
         let http = std::sync::Arc::clone(&self.desk.http);
@@ -47,9 +50,13 @@ impl Reading {
         self.report(&f);
         let answer = match f.wire {
             Wire::Answered(answer) => answer,
-            Wire::NotSent(why) => return self.done(Verdict::Incomplete(format!("not sent: {}", why.label()))),
-            Wire::MaybeSent(why) => return self.done(Verdict::Incomplete(why)),
+            Wire::NotSent(why) => return self.nothing(format!("not sent: {}", why.label())),
+            Wire::MaybeSent(why) => return self.nothing(why),
         };
+        if self.read.question == Question::Version {
+            let shown = self.read.spec.judge.version_in(&answer);
+            return self.version(shown);
+        }
         self.pages.push(answer);
         match self.read.spec.judge.judge(&self.pages, &self.read.parameters, &self.read.wire_key) {
             Judged::Done(verdict) => self.done(verdict),
@@ -66,12 +73,30 @@ impl Reading {
             Wire::NotSent(NotSent::Burned) => return,
             _ => AnswerClass::Unknown,
         };
-        let outcome = Outcome { attempt: 0, token: "".into(), class, status: None, digest: None, reference: None, retry_at: None };
-        self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, &outcome);
+        self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, class, None);
+    }
+
+    /// No answer, or none that says anything.
+    fn nothing(self, why: String) {
+        match self.read.question {
+            Question::Effect => self.done(Verdict::Incomplete(why)),
+            Question::Version => self.version(Err(why)),
+        }
+    }
+
+    fn at(&self) -> WallTime {
+        self.began.unwrap_or_else(|| self.desk.clock.now().wall)
+    }
+
+    fn version(self, shown: Result<Option<String>, String>) {
+        let at = self.at();
+        let PendingRead { op, permit, .. } = self.read;
+        drop(permit);
+        self.desk.inbox.push(Finish::Version { op, at, shown });
     }
 
     fn done(self, verdict: Verdict) {
-        let at = self.began.unwrap_or_else(|| self.desk.clock.now().wall);
+        let at = self.at();
         self.desk.shared.measure(|m| m.read(&self.read.spec.target, &verdict));
         let digest = (!self.pages.is_empty()).then(|| evidence::digest(&self.pages));
         let PendingRead { op, permit, .. } = self.read;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::contract::{Call, Completion, Confirm, LaneRule, Retention, Unprovable};
 use crate::time::WallTime;
 
-use super::status::{Attempt, AttemptState, LedgerRecord, millis};
+use super::attempt::{Attempt, AttemptState, millis};
+use super::status::LedgerRecord;
 
 /// A rule of `effects.md` that a test can switch off, to see that something then goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +30,8 @@ pub enum Rule {
     KeyOutlivesSend,
     /// 7: a finite memory needs a bound on arrival.
     FiniteKeyNeedsBound,
+    /// 9: other content under a known ID is a conflict.
+    OneContent,
     /// 10: a failed check removes only the permission to send.
     ChecksOnlyForbid,
     /// 11: a journalled attempt of another epoch is maybe sent unless it was burned.
@@ -39,6 +42,12 @@ pub enum Rule {
     HearsayNeedsToken,
     /// 14: a closed operation has no queued attempts.
     CloseBurns,
+    /// 14: an end never changes.
+    EndsStay,
+    /// 14: evidence after the end is never silent.
+    LateIsFlagged,
+    /// 15: the next one starts when the one before it has ended.
+    LaneInOrder,
     /// 15: the lane opens only when no old copy can arrive.
     QuietLane,
     /// 16: cancel never un-happens what may have left.
@@ -49,8 +58,16 @@ pub enum Rule {
     HoldEarlyCommands,
     /// 21: "not applied" by one person only after settle.
     PersonAfterSettle,
+    /// 22: the approval that was spent is asked again at each send.
+    ApprovalAtSend,
     /// 23: closed records outlive every redelivery of their intent.
     RecordsOutliveIntents,
+    /// After a restore open operations are gone on with.
+    RestoreReopens,
+    /// 24: what the target says about when to come again is obeyed.
+    RetryAfter,
+    /// 30: an unknown that stays so goes to a person.
+    UnknownsEnd,
 }
 
 /// The facts behind every decision on one operation.
@@ -70,6 +87,10 @@ pub struct Rules {
     pub lag: Option<Duration>,
     /// Nothing on the way repeats requests.
     pub no_intermediaries: bool,
+    /// The resource's version is read before each send.
+    pub version_read: bool,
+    /// The target refuses every copy of a request but one, for ever.
+    pub refuses_copies: bool,
     /// Duplicates are accepted and counted.
     pub duplicates: bool,
     /// What waits behind a parked operation.
@@ -123,6 +144,8 @@ impl Rules {
             in_flight: call.in_flight.as_ref().map(|b| b.within),
             lag: call.readback.as_ref().map(|r| r.lag),
             no_intermediaries: call.no_intermediaries,
+            version_read: call.precondition.is_some_and(|p| p.read),
+            refuses_copies: call.refuses_copies(),
             duplicates: call.proposal || call.unprovable == Unprovable::DuplicatesAccepted,
             lane: call.lane,
             attempts: (call.budget.attempts as usize).min(super::status::ATTEMPTS_KEPT),
@@ -148,6 +171,8 @@ impl Rules {
             in_flight: None,
             lag: None,
             no_intermediaries: false,
+            version_read: false,
+            refuses_copies: false,
             duplicates: false,
             lane: LaneRule::Block,
             attempts: 0,
@@ -215,7 +240,7 @@ impl Rules {
     /// that may have left has arrived. `None` = only by a person.
     pub fn lane_opens_at(&self, r: &LedgerRecord) -> Option<WallTime> {
         let open = Some(WallTime(i64::MIN));
-        if self.dedupe.is_some() || !self.hold(Rule::QuietLane) {
+        if self.dedupe.is_some() || self.refuses_copies || !self.hold(Rule::QuietLane) {
             return open;
         }
         let loose = |a: &&Attempt| {

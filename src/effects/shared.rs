@@ -45,6 +45,7 @@ impl Handover {
 #[derive(Debug)]
 struct Gate {
     running: usize,
+    limit: usize,
     failures: u32,
     closed_until: MonoTime,
     drift: bool,
@@ -60,6 +61,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(g) = self.shared.lock(&self.shared.gates).get_mut(&self.target) {
             g.running = g.running.saturating_sub(1);
+            self.shared.measure(|m| m.calls(&self.target, g.running, g.limit));
         }
     }
 }
@@ -140,11 +142,13 @@ impl Shared {
     /// Takes the right to one call.
     pub fn take(self: &Arc<Self>, target: &str, limit: usize, now: MonoTime) -> Option<Permit> {
         let mut gates = self.lock(&self.gates);
-        let gate = gates.entry(target.to_owned()).or_insert(Gate { running: 0, failures: 0, closed_until: now, drift: false });
+        let gate =
+            gates.entry(target.to_owned()).or_insert(Gate { running: 0, limit, failures: 0, closed_until: now, drift: false });
         if !gate.admits(limit, now) {
             return None;
         }
-        gate.running += 1;
+        (gate.running, gate.limit) = (gate.running + 1, limit);
+        self.measure(|m| m.calls(target, gate.running, limit));
         Some(Permit { shared: Arc::clone(self), target: target.to_owned() })
     }
     /// Tells the breaker how a call went. It defers work, it never fails it.
@@ -158,9 +162,13 @@ impl Shared {
                 if g.failures >= 8 {
                     let pause = Duration::from_millis(500) * (1 << (g.failures - 8).min(6));
                     g.closed_until = g.closed_until.max(now.plus(pause.min(Duration::from_secs(30))));
+                    self.measure(|m| m.closed(target, "breaker"));
                 }
             }
-            Health::Wait(d) => g.closed_until = g.closed_until.max(now.plus(d.min(Duration::from_secs(300)))),
+            Health::Wait(d) => {
+                g.closed_until = g.closed_until.max(now.plus(d.min(Duration::from_secs(300))));
+                self.measure(|m| m.closed(target, "asked_to_wait"));
+            }
         }
     }
     /// Notes whether our clock and the target's disagree by more than is declared.

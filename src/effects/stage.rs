@@ -11,15 +11,17 @@ use crate::intents::{IntentKind, ResultKind, ReturnKind, hex};
 use crate::task::{TaskError, TxCx};
 use crate::time::WallTime;
 
+use super::attempt::{AttemptState, Warrant};
 use super::config::CallSpec;
-use super::decide::{Action, Denial, Facts, Stamp, apply, decide, journal};
-use super::dispatch::{Pending, PendingCall, PendingRead};
+use super::decide::{Action, Facts, Stamp, apply, decide, journal};
+use super::dispatch::{Pending, PendingCall, PendingRead, Question};
 use super::fold::{Event, fold};
 use super::ledger::{self, Op};
+use super::permission::{Denial, last_look};
 use super::readback::gate;
 use super::results;
-use super::rules::Rules;
-use super::status::{AttemptState, LedgerRecord, Phase, Warrant};
+use super::rules::{Rule, Rules};
+use super::status::{LedgerRecord, Phase};
 use super::task::EffectTask;
 
 /// One step of one operation.
@@ -105,13 +107,14 @@ impl EffectTask {
                 }
                 (Action::Forget, _) => return Ok(None),
                 (Action::Journal(_), Some(_)) if !asked => {
-                    // The last look at policy, approval and target version, right before the journal.
                     asked = true;
-                    denied = self.checks(op, r, cx)?;
+                    let parameters = parameters(op, cx)?;
+                    denied = last_look(r, &parameters, self.config.guard.as_ref(), rules, now).err();
                 }
                 (Action::Journal(warrants), Some(spec)) => self.journal(op, r, warrants.clone(), spec, rules, cx)?,
-                (Action::Read, Some(spec)) => self.read(op, r, spec, rules, cx)?,
-                (Action::Journal(_) | Action::Read, None) => return Ok(Some(None)),
+                (Action::Read, Some(spec)) => self.ask(op, r, spec, Question::Effect, rules, cx)?,
+                (Action::AskVersion, Some(spec)) => self.ask(op, r, spec, Question::Version, rules, cx)?,
+                (Action::Journal(_) | Action::Read | Action::AskVersion, None) => return Ok(Some(None)),
                 (Action::End(_), _) if r.open() => {
                     let burned = self.burn_open(r);
                     fold(r, Event::TakeOver { burned, held: Vec::new() }, rules, now);
@@ -124,18 +127,12 @@ impl EffectTask {
         Err(Error::new(codes::BUG, Fault::Bug, doing).because("it never came to rest").into())
     }
 
-    fn checks(&self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<Option<Denial>, TaskError> {
-        let now = cx.now().wall;
-        let parameters = parameters(op, cx)?;
-        Ok(self.config.guard.may_send(r, &parameters, now).err().or_else(|| approval_over(r, now)))
-    }
-
     fn facts(&self, op: &Op, spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
         let mono = cx.now().mono;
         let shared = &self.config.shared;
         let free = |gate: &str, s: &CallSpec| shared.available(gate, s.concurrency, mono);
         Facts {
-            lane_free: self.index.free(op),
+            lane_free: self.index.free(op) || spec.is_some_and(|s| !s.rules.hold(Rule::LaneInOrder)),
             permit: !self.stopping && spec.is_some_and(|s| free(&s.target, s)),
             read_permit: spec.is_some_and(|s| free(&gate(&s.target), s)),
             reading: self.reading.contains(op),
@@ -163,7 +160,7 @@ impl EffectTask {
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        self.pending.push(Pending::Call(Box::new(PendingCall {
+        let call = PendingCall {
             key: r.key(),
             deadline: r.deadline,
             attempt: i32::try_from(r.attempts.len()).unwrap_or(i32::MAX),
@@ -174,7 +171,11 @@ impl EffectTask {
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,
             permit,
-        })));
+        };
+        match rules.hold(Rule::JournalBeforeCall) {
+            true => self.pending.push(Pending::Call(Box::new(call))),
+            false => self.hand_over(call),
+        }
         Ok(())
     }
 
@@ -183,22 +184,28 @@ impl EffectTask {
         DispatchToken::from(hex(&Sha256::digest(text)[..16]))
     }
 
-    /// Records that a readback starts; it is handed over after the commit.
-    fn read(
+    /// Records that the target is asked something; the question is handed over after the commit.
+    fn ask(
         &mut self,
         op: &Op,
         r: &mut LedgerRecord,
         spec: &Arc<CallSpec>,
+        question: Question,
         rules: &Rules,
         cx: &mut TxCx<'_>,
     ) -> Result<(), TaskError> {
         let now = cx.now();
         let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
         let parameters = parameters(op, cx)?;
-        fold(r, Event::ReadStarted, rules, now.wall);
+        let asked = match question {
+            Question::Effect => Event::ReadStarted,
+            Question::Version => Event::VersionAsked,
+        };
+        fold(r, asked, rules, now.wall);
         self.reading.insert(op.clone());
         self.pending.push(Pending::Read(Box::new(PendingRead {
             op: op.clone(),
+            question,
             spec: Arc::clone(spec),
             parameters,
             wire_key: r.wire_key.clone(),
@@ -230,7 +237,7 @@ impl EffectTask {
         };
         if changed {
             r.version += 1;
-            results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), "", r.traceparent.as_deref())?;
+            results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), r.traceparent.as_deref())?;
         }
         if before != Some(r) {
             ledger::save(cx, op, r)?;
@@ -269,14 +276,14 @@ impl EffectTask {
                     self.ready.extend(self.index.remove(op));
                 } else {
                     self.index.put(op, lane, r.sequence, false, opens);
-                    self.index.stands(op, r.shown());
+                    self.index.stands(op, r.shown(), r.unknown_since);
                 }
                 Ok(())
             }
             _ => {
                 let passable = r.lane_released || (r.phase == Phase::Parked && rules.lane == LaneRule::Skip);
                 let next = self.index.put(op, lane, r.sequence, passable, due);
-                self.index.stands(op, r.shown());
+                self.index.stands(op, r.shown(), r.unknown_since);
                 self.ready.extend(next);
                 Ok(())
             }
@@ -287,7 +294,7 @@ impl EffectTask {
     fn forget(&mut self, op: &Op, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let now = cx.now().wall;
         if r.phase == Phase::Held {
-            let unknown = super::fold::Reply::unknown();
+            let unknown = super::commands::Reply::unknown();
             for command in &r.held {
                 self.answer(r, command, &unknown, cx)?;
             }
@@ -301,15 +308,4 @@ impl EffectTask {
 fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
     let text = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
     Ok(Parameters(serde_json::from_str(&text).unwrap_or_default()))
-}
-
-/// The spent approval, asked again at each send: one that has run out, or that names another plan, forbids further ones.
-pub(super) fn approval_over(r: &LedgerRecord, now: WallTime) -> Option<Denial> {
-    let approval = r.approval.as_ref()?;
-    let why = match r.plan_hash.as_ref() == Some(&approval.plan_hash) {
-        false => "is for another plan",
-        true if now >= approval.expires_at => "has expired",
-        true => return None,
-    };
-    Some(Denial { code: codes::DENIED, detail: format!("approval {} {why}", approval.id) })
 }

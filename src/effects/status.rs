@@ -1,16 +1,16 @@
 //! The ledger record: the whole status of one operation, so that compaction loses nothing that `decide()` needs.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{
-    CallName, CommandId, ContractName, DispatchToken, IdentityHash, OperationId, OperationKey, OrderingKey, PlanHash, Resource,
-    StepName, Tenant, WireKey,
+    CallName, CommandId, ContractName, IdentityHash, OperationId, OperationKey, OrderingKey, PlanHash, Resource, StepName, Tenant,
+    WireKey,
 };
-use crate::intents::{AckLevel, AnswerClass, ApprovalUse, Command, Cost, Flag, Intent, IntentKind, RenderedRequest, Status};
+use crate::intents::{AckLevel, ApprovalUse, Command, Cost, Flag, Intent, IntentKind, RenderedRequest, Status};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
+
+use super::attempt::{Attempt, AttemptState};
 
 /// Commands whose answers are remembered, and held ones, per operation.
 pub const COMMANDS_KEPT: usize = 32;
@@ -35,97 +35,6 @@ pub enum Phase {
     Parked,
     /// It has ended; only flags may follow.
     Ended,
-}
-
-/// What is known of one attempt. Monotone; `Applied` is the top.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptState {
-    /// Its record is committed (or about to be); no outcome.
-    Journaled,
-    /// Provably never left.
-    Unsent,
-    /// The target refused this content for good.
-    Rejected,
-    /// The target did nothing, and says to come again.
-    RetryLater,
-    /// The target is still at it.
-    InProgress,
-    /// Bytes may have left, and nothing else is known.
-    Maybe,
-    /// The target says it did it.
-    Applied,
-    /// A complete readback after settle showed nothing.
-    SettledAbsent,
-}
-
-/// Why an earlier attempt can't make a re-send a second effect.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WarrantKind {
-    /// It provably never left.
-    Unsent,
-    /// The target answered that it did nothing, and nothing on the way repeats requests.
-    RejectedEarly,
-    /// The target drops a second request under this key, still.
-    Dedupe,
-    /// A complete readback at or after settle showed nothing.
-    SettledAbsent,
-    /// A person ordered it.
-    Operator,
-    /// The contract accepts duplicates and counts them.
-    DuplicatesAccepted,
-}
-
-/// The recorded warrant for one earlier attempt.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Warrant {
-    /// Which earlier attempt it covers.
-    pub covers: i32,
-    /// Why.
-    pub kind: WarrantKind,
-    /// The person, for `operator`.
-    pub by: Option<String>,
-}
-
-/// One call to the target, as journalled before it was made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Attempt {
-    /// Its number, from 1.
-    pub n: i32,
-    /// Process incarnation and assignment that journalled it; compared for equality only.
-    pub epoch: String,
-    /// By which its own answer is told from hearsay.
-    pub token: DispatchToken,
-    /// Wall time read before the record was built: no byte left earlier.
-    pub journalled_at: WallTime,
-    /// No first byte after this.
-    pub send_not_after: WallTime,
-    /// `cut + P` in milliseconds as they were then.
-    pub tail_ms: i64,
-    /// `L` in milliseconds as it was then; `None` = unbounded.
-    pub in_flight_ms: Option<i64>,
-    /// `V` in milliseconds as it was then.
-    pub lag_ms: i64,
-    /// What is known.
-    pub state: AttemptState,
-    /// How its answer read.
-    pub class: Option<AnswerClass>,
-    /// The answer's status.
-    pub status: Option<i32>,
-    /// Digest of the answer's body.
-    pub digest: Option<String>,
-    /// When its outcome was seen.
-    pub ended_at: Option<WallTime>,
-    /// One for every earlier attempt.
-    pub warrants: Vec<Warrant>,
-}
-
-impl Attempt {
-    /// The last moment at which a byte of it may have left a sender.
-    pub fn last_possible_send(&self) -> WallTime {
-        self.send_not_after.plus(millis(self.tail_ms))
-    }
 }
 
 /// What a readback showed, for the record.
@@ -162,6 +71,35 @@ pub enum Seen {
     Twice,
     /// Under our key, but other content.
     OtherContent,
+}
+
+/// What a read of the resource's version came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VersionState {
+    /// Nothing yet.
+    Asked,
+    /// The version that the requester saw.
+    Same,
+    /// Another one, or the resource is not there.
+    Other,
+    /// No version was shown.
+    Unclear,
+}
+
+/// A read of the resource's version before a send.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VersionRead {
+    /// Before which attempt.
+    pub attempt: i32,
+    /// How often it was asked for that attempt.
+    pub tries: i32,
+    /// When: the wall time just before the request was written.
+    pub at: WallTime,
+    /// What it came to.
+    pub state: VersionState,
+    /// The version that was shown, or why none was.
+    pub shown: Option<String>,
 }
 
 /// One operation in the ledger, key `s/<op>`.
@@ -207,8 +145,12 @@ pub struct LedgerRecord {
     pub plan_hash: Option<PlanHash>,
     /// The approval it spends.
     pub approval: Option<ApprovalUse>,
+    /// Whether its approver must be another than its requester.
+    pub other_approver: bool,
     /// Charged cost.
     pub cost: Cost,
+    /// Where a person sees the effect at the target.
+    pub look_at: Option<String>,
     /// W3C trace context.
     pub traceparent: Option<String>,
 
@@ -236,6 +178,8 @@ pub struct LedgerRecord {
     pub seen: Seen,
     /// When the latest complete absence was read (the time before its request).
     pub absent_at: Option<WallTime>,
+    /// The latest read of the resource's version before a send.
+    pub version_read: Option<VersionRead>,
     /// Sends are forbidden by a cancel.
     pub cancelled: bool,
     /// Its approval was taken back.
@@ -281,11 +225,6 @@ impl Wire for LedgerBody {
     const AVSC: &'static str = include_str!("../../schemas/ledger-body.avsc");
 }
 
-/// Milliseconds of a record as a duration.
-pub(super) fn millis(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
 impl LedgerRecord {
     /// A fresh operation, queued.
     pub fn queued(intent: &Intent, sequence: i64) -> Self {
@@ -306,7 +245,9 @@ impl LedgerRecord {
         r.required_permissions = intent.required_permissions.clone();
         r.plan_hash = intent.plan_hash.clone();
         r.approval = intent.approval.clone();
+        r.other_approver = intent.other_approver;
         r.cost = intent.cost;
+        r.look_at = intent.look_at.clone();
         r.traceparent = intent.traceparent.clone();
         r.version = intent.version;
         r.phase = Phase::Queued;
@@ -336,7 +277,9 @@ impl LedgerRecord {
             required_permissions: Vec::new(),
             plan_hash: None,
             approval: None,
+            other_approver: true,
             cost: Cost::default(),
+            look_at: None,
             traceparent: None,
             phase: Phase::Held,
             end: None,
@@ -350,6 +293,7 @@ impl LedgerRecord {
             last_reads: Vec::new(),
             seen: Seen::Nothing,
             absent_at: None,
+            version_read: None,
             cancelled: false,
             revoked: false,
             lane_released: false,

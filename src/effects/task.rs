@@ -11,13 +11,15 @@ use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
 
+use super::attempt::AttemptState;
 use super::config::EffectsConfig;
-use super::dispatch::{Desk, Finish, Inbox, Pending};
+use super::dispatch::{Desk, Finish, Inbox, Pending, PendingCall};
 use super::fold::Event;
 use super::lanes::Index;
 use super::ledger::{self, Op};
 use super::results;
-use super::status::{AttemptState, LedgerRecord, Phase};
+use super::rules::Rule;
+use super::status::{LedgerRecord, Phase};
 
 /// When something waits on a commit.
 const SOON: Duration = Duration::from_millis(5);
@@ -100,7 +102,7 @@ impl EffectTask {
         match finish {
             Finish::Call { key, outcome, text, .. } => {
                 let op = ledger::op(&key);
-                if let Some(text) = text.filter(|_| outcome.class == AnswerClass::Applied) {
+                if let Some(text) = text.filter(|_| outcome.said.class == AnswerClass::Applied) {
                     self.propose(&op, text, cx)?;
                 }
                 self.advance(&op, vec![Event::Finished(outcome)], cx)?;
@@ -108,6 +110,10 @@ impl EffectTask {
             Finish::Read { op, at, verdict, digest } => {
                 self.reading.remove(&op);
                 self.advance(&op, vec![Event::Read { at, verdict, digest }], cx)?;
+            }
+            Finish::Version { op, at, shown } => {
+                self.reading.remove(&op);
+                self.advance(&op, vec![Event::Version { at, shown }], cx)?;
             }
         }
         crate::runtime::failpoint!("effects.after-fold");
@@ -217,7 +223,7 @@ impl EffectTask {
             self.orphans.push(op.clone());
         }
         self.index.put(&op, ledger::lane(r), r.sequence, passable, Some(now));
-        self.index.stands(&op, r.shown());
+        self.index.stands(&op, r.shown(), r.unknown_since);
     }
 }
 
@@ -236,7 +242,7 @@ impl Task for EffectTask {
         self.orphans.clear();
         self.ready.clear();
         for op in ledger::all_open(cx)? {
-            if let Some(r) = ledger::load(cx, &op)? {
+            if let Some(r) = ledger::load(cx, &op)?.filter(|r| self.rules(r).hold(Rule::RestoreReopens)) {
                 self.enter(op, &r, now);
             }
         }
@@ -296,14 +302,15 @@ impl Task for EffectTask {
         self.saying.clear();
         for finish in std::mem::take(&mut self.folding) {
             if let Finish::Call { outcome, .. } = finish {
-                self.calls.remove(&outcome.token);
-                self.config.shared.leave(&outcome.token);
+                self.calls.remove(&outcome.said.token);
+                self.config.shared.leave(&outcome.said.token);
             }
         }
         self.config.shared.measure(|m| {
             for (status, count) in self.index.standing() {
                 m.standing(self.partition, status, count);
             }
+            m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
         if let Some(to) = self.read_to {
             self.config.shared.purge_to(self.partition, to);
@@ -317,10 +324,7 @@ impl Task for EffectTask {
             match pending {
                 // Taken back within its own transaction: it is recorded as unsent already.
                 Pending::Call(call) if call.handover.burned() => self.config.shared.leave(&call.token),
-                Pending::Call(call) => {
-                    self.calls.insert(call.token.clone());
-                    self.desk.call(*call);
-                }
+                Pending::Call(call) => self.hand_over(*call),
                 Pending::Read(read) => self.desk.read(*read),
             }
         }
@@ -350,6 +354,7 @@ impl Task for EffectTask {
             for (status, _) in self.index.standing() {
                 m.standing(self.partition, status, 0);
             }
+            m.oldest_unknown(self.partition, None);
         });
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {
@@ -360,6 +365,12 @@ impl Task for EffectTask {
 }
 
 impl EffectTask {
+    /// Hands a call to the network.
+    pub(super) fn hand_over(&mut self, call: PendingCall) {
+        self.calls.insert(call.token.clone());
+        self.desk.call(call);
+    }
+
     /// Burns what is journalled and not handed over: whoever takes over in this process has its proof that nothing left.
     fn drop_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {

@@ -128,8 +128,12 @@ pub struct Intent {
     pub plan_hash: Option<PlanHash>,
     /// The approval it spends, where one is required.
     pub approval: Option<ApprovalUse>,
+    /// Whether its approver must be another than its requester.
+    pub other_approver: bool,
     /// Charged cost.
     pub cost: Cost,
+    /// Where a person sees the effect at the target.
+    pub look_at: Option<String>,
     /// W3C trace context.
     pub traceparent: Option<String>,
 }

@@ -87,7 +87,7 @@ pub struct Command {
     pub step: Option<StepName>,
     /// The version that was seen; compare-and-set for resolve, force, approve.
     pub seen: Option<i64>,
-    /// Who.
+    /// Who; empty = a member's own, which nobody waits for.
     pub by: String,
     /// The second person, where one is needed.
     pub second: Option<String>,
@@ -105,6 +105,13 @@ pub struct Command {
     pub not_after: WallTime,
 }
 
+impl Command {
+    /// Whether a member gave it by itself: its answer would tell nobody anything.
+    pub fn is_members_own(&self) -> bool {
+        self.by.is_empty()
+    }
+}
+
 /// How a completion reads, whoever saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -117,6 +124,8 @@ pub enum AnswerClass {
     InProgress,
     /// Same key, other content.
     KeyConflict,
+    /// The resource no longer stands at the version that the requester saw.
+    PreconditionFailed,
     /// The target refuses this content for good.
     Rejected,
     /// Not now.

@@ -202,7 +202,8 @@ pub enum Input {
 /// A committed position as the group knows it; `None` where it knows none.
 pub type Committed = (Tp, Option<NextOffset>, SlotMark);
 
-/// A consumer in a slot. Lives on its stream thread. Nothing here blocks but `committed` and `seek`, which are bounded.
+/// A consumer in a slot. Lives on its stream thread. Nothing here blocks but `committed`, `seek` and `resume`, which are
+/// bounded.
 pub trait Source {
     /// Group metadata: taken fresh right before the offsets are sent, moved into the commit.
     type Stamp;
@@ -224,6 +225,10 @@ pub trait Source {
     fn committed(&mut self, tps: &[Tp], isolation: Isolation) -> KResult<Vec<Committed>>;
     /// Moves reading of assigned partitions (after an abort).
     fn seek(&mut self, to: &[(Tp, NextOffset)]) -> KResult<()>;
+    /// Stops reading assigned partitions, for seconds or minutes, and forgets what was fetched of them.
+    fn pause(&mut self, tps: &[Tp]) -> KResult<()>;
+    /// Goes on reading paused partitions, from these positions.
+    fn resume(&mut self, from: &[(Tp, NextOffset)]) -> KResult<()>;
     /// Where reading stands, past control records.
     fn position(&self, tp: &Tp) -> Option<NextOffset>;
     /// The end as of the last fetch; no I/O.

@@ -70,6 +70,11 @@ pub fn force(order: Order) -> Command {
     order.command(CommandKind::Force, None, None)
 }
 
+/// Approves the plan that was seen, before or after the hand-over.
+pub fn approve(order: Order, approval: Approval) -> Command {
+    order.command(CommandKind::ApproveLate, None, Some(approval))
+}
+
 /// Opens the lane behind a parked operation.
 pub fn release_lane(order: Order) -> Command {
     order.command(CommandKind::ReleaseLane, None, None)

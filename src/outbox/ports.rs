@@ -16,6 +16,8 @@ pub struct Rendered {
     pub wire_key: WireKey,
     /// The exact request.
     pub request: RenderedRequest,
+    /// Where a person sees the effect.
+    pub look_at: Option<String>,
     /// Hex digest of the call's whole definition, target address included: a plan hash covers it, so that an approval does
     /// not outlive a change of the tool.
     pub definition: String,
@@ -23,13 +25,15 @@ pub struct Rendered {
 
 /// Fills calls in.
 pub trait Renderer: Send + Sync {
-    /// Checks the parameters and renders; the error lists what is wrong, without payload.
+    /// Checks the parameters and renders, for the version of the resource that the requester saw; the error lists what is wrong,
+    /// without payload.
     fn render(
         &self,
         contract: &ContractName,
         call: &CallName,
         key: &OperationKey,
         parameters: &Parameters,
+        version: Option<&str>,
     ) -> Result<Rendered, String>;
     /// Whether the target's own answer confirms this call.
     fn confirms_by_answer(&self, contract: &ContractName, call: &CallName) -> bool;
@@ -44,6 +48,8 @@ pub struct Ask<'a> {
     pub plan: Option<&'a Value>,
     /// The parameters of the call.
     pub parameters: &'a Parameters,
+    /// Who approved the plan, where somebody did.
+    pub approver: Option<&'a str>,
     /// When.
     pub now: WallTime,
 }

@@ -71,6 +71,8 @@ pub struct CallRef {
     pub ordering_key: crate::ids::OrderingKey,
     /// The typed parameters as JSON.
     pub parameters: String,
+    /// Whether the approver must be another than the requester.
+    pub other_approver: bool,
 }
 
 /// One step at work on one record.
@@ -125,7 +127,7 @@ impl<'a> Turn<'a> {
                 operation_id: plan.operation_id.clone(),
                 step: Some(plan.step.clone()),
                 seen: None,
-                by: "readback".into(),
+                by: String::new(),
                 second: None,
                 reason: format!("its operation ended as {}", status.word()),
                 evidence: None,
@@ -229,7 +231,9 @@ impl<'a> Turn<'a> {
             required_permissions: r.request.required_permissions.clone(),
             plan_hash: if effect { r.plan_hash.clone() } else { None },
             approval: approval.clone(),
+            other_approver: call.other_approver,
             cost: if effect { Cost::default() } else { r.request.cost_estimate },
+            look_at: rendered.look_at,
             traceparent: r.request.traceparent.clone(),
         };
         let derived =

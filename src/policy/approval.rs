@@ -45,22 +45,23 @@ pub enum ApprovalFault {
 }
 
 impl ApprovalFault {
-    /// A bounded word for results and metrics.
-    pub fn word(self) -> &'static str {
+    /// Why, for people.
+    pub fn words(self) -> &'static str {
         match self {
-            ApprovalFault::NoApproval => "no_approval",
-            ApprovalFault::OtherOperation => "other_operation",
-            ApprovalFault::OtherPlan => "other_plan",
-            ApprovalFault::Revoked => "revoked",
-            ApprovalFault::Spent => "spent",
-            ApprovalFault::Expired => "expired",
-            ApprovalFault::OwnRequest => "own_request",
+            ApprovalFault::NoApproval => "it is no approval",
+            ApprovalFault::OtherOperation => "the approval is another operation's",
+            ApprovalFault::OtherPlan => "the approval is for another plan",
+            ApprovalFault::Revoked => "this approval was taken back",
+            ApprovalFault::Spent => "this approval is in use already",
+            ApprovalFault::Expired => "the approval has expired",
+            ApprovalFault::OwnRequest => "the approver must be named and another than the requester",
         }
     }
 }
 
 /// Why `approval` can't be used so; `None` where it can.
 pub fn approval_fault(approval: &Approval, uses: &Uses<'_>) -> Option<ApprovalFault> {
+    let own = uses.other_than_requester && approval.approver == uses.requester;
     let faults = [
         (approval.decision != Decision::Approve, ApprovalFault::NoApproval),
         (approval.tenant != *uses.tenant || approval.operation_id != *uses.operation, ApprovalFault::OtherOperation),
@@ -68,7 +69,7 @@ pub fn approval_fault(approval: &Approval, uses: &Uses<'_>) -> Option<ApprovalFa
         (uses.revoked, ApprovalFault::Revoked),
         (uses.spent, ApprovalFault::Spent),
         (approval.expires_at <= uses.now, ApprovalFault::Expired),
-        (uses.other_than_requester && approval.approver == uses.requester, ApprovalFault::OwnRequest),
+        (approval.approver.is_empty() || own, ApprovalFault::OwnRequest),
     ];
     faults.into_iter().find(|(wrong, _)| *wrong).map(|(_, fault)| fault)
 }

@@ -13,7 +13,6 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::intents::Intent;
 use crate::time::WallTime;
 
 /// A policy file. Cheap to clone.
@@ -116,23 +115,6 @@ impl PolicySet {
     /// A policy's `@id`, else its number.
     fn named(&self, id: &cedar::PolicyId) -> String {
         self.policies.annotation(id, "id").map_or_else(|| id.to_string(), str::to_owned)
-    }
-}
-
-impl<'a> Ask<'a> {
-    /// The question for one intent; `plan` is its parameters.
-    pub fn of(intent: &'a Intent, plan: &'a Value, now: WallTime) -> Ask<'a> {
-        Ask {
-            requester: &intent.requester,
-            action: &intent.action,
-            resource: intent.resource.as_str(),
-            tenant: intent.tenant.as_str(),
-            resource_version: intent.resource_version.as_deref(),
-            permissions: &intent.required_permissions,
-            plan,
-            approver: intent.approval.as_ref().map(|a| a.approver.as_str()),
-            now,
-        }
     }
 }
 

@@ -100,6 +100,10 @@ impl<'a, 't> ProcessorCx<'a, 't> {
     pub fn put(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
         self.tx.put(store, key, value)
     }
+    /// As [`Self::put`] for a store whose log is the topic that the task reads: nothing is written there.
+    pub fn keep(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
+        Ok(self.tx.keep(store, key, value)?)
+    }
     /// Entries with `from <= key < to` of a store, in byte order.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Scan, TaskError> {
         Ok(self.tx.range(store, from, to)?)

@@ -21,6 +21,16 @@ pub struct StoreRef<K, V> {
     key: SerdeRef<K>,
     value: SerdeRef<V>,
     place: Arc<OnceLock<StoreId>>,
+    log: Log,
+}
+
+/// Who writes the topic that a store is restored from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Log {
+    /// We do, with each write.
+    Own,
+    /// Others do: it is the topic that the store is filled from.
+    Source,
 }
 
 impl<K, V> Clone for StoreRef<K, V> {
@@ -31,6 +41,7 @@ impl<K, V> Clone for StoreRef<K, V> {
             key: self.key.clone(),
             value: self.value.clone(),
             place: self.place.clone(),
+            log: self.log,
         }
     }
 }
@@ -38,7 +49,11 @@ impl<K, V> Clone for StoreRef<K, V> {
 impl<K, V> StoreRef<K, V> {
     /// Names a store; `place` is filled in when the topology is planned.
     pub fn new(name: StoreName, changelog: TopicName, key: SerdeRef<K>, value: SerdeRef<V>, place: Arc<OnceLock<StoreId>>) -> Self {
-        Self { name, changelog, key, value, place }
+        Self { name, changelog, key, value, place, log: Log::Own }
+    }
+    /// The same, restored from the topic that it is filled from: nothing is written there.
+    pub fn of_source(self) -> Self {
+        Self { log: Log::Source, ..self }
     }
     /// Its name.
     pub fn name(&self) -> &StoreName {
@@ -60,7 +75,14 @@ impl<K, V> StoreRef<K, V> {
     pub fn get_with_time(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<(V, Option<WallTime>)>, TaskError> {
         let key = self.key_bytes(cx, key)?;
         let Some(stored) = cx.get(self.id()?, &key)? else { return Ok(None) };
-        Ok(Some((self.decode(cx, &stored)?, stored.timestamp)))
+        match self.decode(cx, &stored) {
+            // Restored as it stands in the topic, where others may have written it: what was refused as a record is no entry.
+            Err(e) if self.log == Log::Source => {
+                tracing::warn!(store = %self.name, error = %e, "an entry that can't be read counts as absent");
+                Ok(None)
+            }
+            read => Ok(Some((read?, stored.timestamp))),
+        }
     }
     /// Writes a value with its time and headers.
     pub fn put(
@@ -74,12 +96,12 @@ impl<K, V> StoreRef<K, V> {
         let key = self.key_bytes(cx, key)?;
         let value = self.value.encode(value, cx.target(&self.changelog))?;
         let stored = value.map(|value| Stored { value, timestamp, headers: headers.clone() });
-        cx.put(self.id()?, &key, stored)
+        self.write(cx, &key, stored)
     }
     /// Deletes what stands under `key`.
     pub fn delete(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<(), TaskError> {
         let key = self.key_bytes(cx, key)?;
-        cx.put(self.id()?, &key, None)
+        self.write(cx, &key, None)
     }
     /// Entries with `from <= key < to` in the order of their encoded keys; `None` is open.
     pub fn range(&self, cx: &mut ProcessorCx<'_, '_>, from: Option<&K>, to: Option<&K>) -> Result<Vec<(K, V)>, TaskError> {
@@ -98,6 +120,12 @@ impl<K, V> StoreRef<K, V> {
         Ok((self.key.decode(cx.raw(&self.changelog, Some(&key), &none))?, self.decode(cx, &stored)?))
     }
 
+    fn write(&self, cx: &mut ProcessorCx<'_, '_>, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
+        match self.log {
+            Log::Own => cx.put(self.id()?, key, value),
+            Log::Source => cx.keep(self.id()?, key, value),
+        }
+    }
     fn id(&self) -> Result<StoreId, Error> {
         self.place.get().copied().ok_or_else(|| {
             Error::new(codes::BUG, Fault::Bug, format!("using store {} outside the steps it is connected with", self.name))

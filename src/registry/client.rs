@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use schema_registry_converter::async_impl::schema_registry::{
     SrSettings, get_referenced_schema, get_schema_by_id, get_schema_by_subject_and_version, is_compatible_schema, perform_sr_call,
@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::error::{Error, Fault, Result, codes};
 
+use super::ask::Answered;
 use super::{Patience, RegistryAuth, references};
 
 /// Schemas that one schema may refer to, near and far.
@@ -140,6 +141,13 @@ impl Client {
         receive.recv().map_err(|_| Failure::Passing("the call was lost".into()))?.map_err(|e| classify(&e))
     }
 
+    /// Makes a call on a thread of the client's own and hands its answer to `done` there.
+    pub(super) fn aside<T: 'static>(self: &Arc<Self>, call: impl FnOnce(&Self) -> Answer<T> + Send + 'static, done: Answered<T>) {
+        let Some(runtime) = &self.runtime else { return done(Err(Failure::Passing("the client is closed".into()))) };
+        let this = Arc::clone(self);
+        runtime.spawn_blocking(move || done(call(&this)));
+    }
+
     /// Settings with the credential as it is now: a rotated file needs no restart.
     fn settings(&self) -> Answer<SrSettings> {
         let refused = |e: Error| Failure::Refused(e.to_string());
@@ -188,11 +196,12 @@ async fn whole(schema: RegisteredSchema, settings: &SrSettings) -> std::result::
         if named.len() >= REFERENCES {
             return Err(SRCError::new("too many references", None, false));
         }
-        if !named.contains_key(&reference.name) {
-            let found = get_referenced_schema(settings, &reference).await?;
-            named.insert(reference.name, found.schema);
-            open.extend(found.references);
+        if named.contains_key(&reference.name) {
+            continue;
         }
+        let found = get_referenced_schema(settings, &reference).await?;
+        named.insert(reference.name, found.schema);
+        open.extend(found.references);
     }
     Ok(if named.is_empty() { schema.schema } else { references::inline(&schema.schema, &named) })
 }

@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::ids::TopicName;
 use crate::serdes::{AvroCodec, Limits, ParsedSchema, avro, internal};
 
-use super::{Registry, SubjectNames};
+use super::ask::Question;
+use super::{Registry, SubjectNames, parsed};
 
 /// How long a topic's newest schema is written with before the registry is asked for a newer one.
 const NEWEST_FOR: Duration = Duration::from_secs(60);
@@ -20,6 +21,7 @@ const NEWEST_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Topics {
     readers: RwLock<HashMap<TopicName, Arc<ParsedSchema>>>,
     newest: Mutex<HashMap<TopicName, Newest>>,
+    asking: Mutex<HashMap<TopicName, Arc<Question<(u32, Arc<ParsedSchema>)>>>>,
 }
 
 #[derive(Clone)]
@@ -37,19 +39,28 @@ impl Registry {
 
     /// The newest schema under the topic's value subject. Goes on with the last one known while the registry is away.
     fn newest(&self, topic: &TopicName) -> Result<Newest> {
-        let known = self.topics.newest.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned();
+        let known = lock(&self.topics.newest).get(topic).cloned();
         if let Some(newest) = known.clone().filter(|n| n.asked.elapsed() < NEWEST_FOR) {
             return Ok(newest);
         }
         let subject = SubjectNames::Topic.subject(topic.as_str(), "", false);
-        let newest = match (self.client.newest(&subject), known) {
-            (Ok((id, text)), _) => Newest { asked: Instant::now(), id, schema: Arc::new(ParsedSchema::parse_writer(&text)?) },
+        let question = lock(&self.topics.asking).entry(topic.clone()).or_default().clone();
+        let asked = subject.clone();
+        let answer = question.ask(self.patience, |done| {
+            self.client.aside(move |c| c.newest(&asked).and_then(|(id, text)| Ok((id, parsed(&text)?))), done);
+        });
+        let newest = match (answer, known) {
+            (Ok((id, schema)), _) => Newest { asked: Instant::now(), id, schema },
             (Err(_), Some(known)) => Newest { asked: Instant::now(), ..known },
             (Err(failure), None) => return Err(self.error(failure, format!("asking for the newest schema under {subject}"))),
         };
-        self.topics.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.clone(), newest.clone());
+        lock(&self.topics.newest).insert(topic.clone(), newest.clone());
         Ok(newest)
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AvroCodec for Registry {

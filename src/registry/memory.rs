@@ -3,12 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use crate::serdes::ParsedSchema;
 
 use super::Patience;
-use super::client::Failure;
+use super::ask::{Answer, Answered, Question};
 
 /// Schemas that are kept.
 const SCHEMAS: usize = 1_000;
@@ -18,7 +17,8 @@ const FAILURES: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Memory {
     known: Mutex<Known>,
-    asking: Mutex<HashMap<u32, Arc<Slot>>>,
+    /// One question for each id that is not known, so that one request goes out for all who ask.
+    asking: Mutex<HashMap<u32, Arc<Question<Arc<ParsedSchema>>>>>,
 }
 
 #[derive(Default)]
@@ -27,47 +27,21 @@ struct Known {
     uses: u64,
 }
 
-/// One id that is not known: who asks holds it, so that one request goes out for all.
-#[derive(Default)]
-struct Slot(Mutex<Option<(Failure, Instant)>>);
-
 impl Memory {
-    /// The schema, remembered or asked for by `fetch`; or a failure, remembered or new.
+    /// The schema, remembered or brought by `fetch`; or a failure, remembered or new.
     pub(super) fn get(
         &self,
         id: u32,
         patience: Patience,
-        fetch: impl FnOnce() -> Result<Arc<ParsedSchema>, Failure>,
-    ) -> Result<Arc<ParsedSchema>, Failure> {
+        fetch: impl FnOnce(Answered<Arc<ParsedSchema>>),
+    ) -> Answer<Arc<ParsedSchema>> {
         if let Some(schema) = self.known(id) {
             return Ok(schema);
         }
-        let slot = self.slot(id);
-        let mut last = lock(&slot.0);
-        // Whoever held the slot before may have brought it.
-        if let Some(schema) = self.known(id) {
-            return Ok(schema);
-        }
-        if let Some((failure, at)) = &*last {
-            let kept = match failure {
-                Failure::Missing | Failure::Unfit(_) => patience.missing,
-                Failure::Refused(_) | Failure::Passing(_) => patience.failed,
-            };
-            if at.elapsed() < kept {
-                return Err(failure.clone());
-            }
-        }
-        match fetch() {
-            Ok(schema) => {
-                self.remember(id, schema.clone());
-                lock(&self.asking).remove(&id);
-                Ok(schema)
-            }
-            Err(failure) => {
-                *last = Some((failure.clone(), Instant::now()));
-                Err(failure)
-            }
-        }
+        let schema = self.question(id).ask(patience, fetch)?;
+        self.remember(id, schema.clone());
+        lock(&self.asking).remove(&id);
+        Ok(schema)
     }
 
     fn known(&self, id: u32) -> Option<Arc<ParsedSchema>> {
@@ -90,11 +64,11 @@ impl Memory {
         known.schemas.insert(id, (now, schema));
     }
 
-    fn slot(&self, id: u32) -> Arc<Slot> {
+    fn question(&self, id: u32) -> Arc<Question<Arc<ParsedSchema>>> {
         let mut asking = lock(&self.asking);
         if asking.len() >= FAILURES && !asking.contains_key(&id) {
-            // A slot that others hold lives on with them.
-            asking.retain(|_, slot| Arc::strong_count(slot) > 1);
+            // A question that is being asked lives on with those who ask.
+            asking.retain(|_, question| Arc::strong_count(question) > 1);
         }
         asking.entry(id).or_default().clone()
     }
@@ -106,6 +80,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::client::Failure;
     use super::*;
 
     /// If this broke, a topic of garbage ids would grow the process without bound, or push the schemas in use out.
@@ -114,16 +89,16 @@ mod tests {
         let memory = Memory::default();
         let schema = Arc::new(ParsedSchema::parse(r#""string""#).expect("a schema"));
         let patience = Patience::default();
-        let get = |id| memory.get(id, patience, || Ok(schema.clone())).is_ok();
+        let get = |id| memory.get(id, patience, |done| done(Ok(schema.clone()))).is_ok();
         assert!(get(0));
         for id in 1..5_000 {
-            assert!(memory.get(1_000_000 + id, patience, || Err(Failure::Missing)).is_err());
+            assert!(memory.get(1_000_000 + id, patience, |done| done(Err(Failure::Missing))).is_err());
         }
-        assert!(memory.get(0, patience, || Err(Failure::Missing)).is_ok(), "still known");
+        assert!(memory.get(0, patience, |done| done(Err(Failure::Missing))).is_ok(), "still known");
         for id in 1..5_000 {
             assert!(get(id) && get(0));
         }
-        assert!(memory.get(0, patience, || Err(Failure::Missing)).is_ok(), "used all the time");
+        assert!(memory.get(0, patience, |done| done(Err(Failure::Missing))).is_ok(), "used all the time");
         assert!(lock(&memory.known).schemas.len() <= SCHEMAS && lock(&memory.asking).len() <= FAILURES);
     }
 }

@@ -1,8 +1,10 @@
 //! The guarded schema registry client: what is asked is bounded, what is remembered depends on why it failed, and nothing of a
 //! credential or URL reaches a log.
 //!
-//! Calls block the caller within [`Patience`]; the requests themselves run on a thread of the client's own.
+//! Calls at start block the caller within [`Patience`]. Those for a record wait for [`Patience::wait`] at most: a stream thread has
+//! other partitions to serve. The requests themselves run on threads of the client's own.
 
+mod ask;
 mod client;
 mod codec;
 mod memory;
@@ -18,6 +20,7 @@ use crate::config::SecretRef;
 use crate::error::{Error, Fault, Result, codes};
 use crate::serdes::{ParsedSchema, SchemaSource};
 
+use ask::{Answer, Answered};
 use client::{Client, Failure};
 use memory::Memory;
 
@@ -46,6 +49,8 @@ pub struct Patience {
     pub tries: u32,
     /// Before the second request; doubled for each after.
     pub backoff: Duration,
+    /// How long whoever has a record at hand is kept waiting for an answer; the request goes on.
+    pub wait: Duration,
     /// How long an id that the registry does not know is not asked for again (C016).
     pub missing: Duration,
     /// How long an id is not asked for again after a failure that passes or a refusal. Short: it must not look permanent (C017).
@@ -58,6 +63,7 @@ impl Default for Patience {
             request: Duration::from_secs(5),
             tries: 3,
             backoff: Duration::from_millis(100),
+            wait: Duration::from_millis(250),
             missing: Duration::from_secs(30),
             failed: Duration::from_secs(1),
         }
@@ -178,15 +184,19 @@ impl Registry {
         }
     }
 
-    fn fetch(&self, id: u32) -> std::result::Result<Arc<ParsedSchema>, Failure> {
-        let text = self.client.by_id(id)?;
-        ParsedSchema::parse_writer(&text).map(Arc::new).map_err(|e| Failure::Unfit(e.to_string()))
+    /// Asks for a schema's text by its id, on a thread of the client.
+    fn fetch(&self, id: u32, done: Answered<Arc<ParsedSchema>>) {
+        self.client.aside(move |client| parsed(&client.by_id(id)?), done);
     }
+}
+
+fn parsed(text: &str) -> Answer<Arc<ParsedSchema>> {
+    ParsedSchema::parse_writer(text).map(Arc::new).map_err(|e| Failure::Unfit(e.to_string()))
 }
 
 impl SchemaSource for Registry {
     fn by_id(&self, id: u32) -> Result<Arc<ParsedSchema>> {
-        self.memory.get(id, self.patience, || self.fetch(id)).map_err(|f| {
+        self.memory.get(id, self.patience, |done| self.fetch(id, done)).map_err(|f| {
             let data = matches!(f, Failure::Unfit(_));
             let mut error = self.error(f, format!("asking for schema {id}"));
             if data {

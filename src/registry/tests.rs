@@ -74,7 +74,8 @@ async fn answer(say: Say) -> Response {
 }
 
 fn quick() -> Patience {
-    Patience { request: Duration::from_millis(300), backoff: Duration::from_millis(1), ..Patience::default() }
+    let moments = |n| Duration::from_millis(n);
+    Patience { request: moments(300), backoff: moments(1), wait: moments(30_000), ..Patience::default() }
 }
 
 /// C016: if this broke, ten thousand records of an unknown id would be ten thousand requests; or the id stay unknown for ever.
@@ -130,6 +131,21 @@ fn an_outage_is_unreachable() {
     let registry = Registry::with(&format!("http://{closed}"), RegistryAuth::None, quick()).expect("a client");
     let e = registry.by_id(7).expect_err("nobody is there");
     assert_eq!((e.code, e.fault), (codes::REGISTRY_UNREACHABLE, Fault::Unreachable));
+}
+
+/// C020: if this broke, a registry that takes connections and says nothing would hold up every partition of the thread that has one
+/// record of a new schema; or the answer, once it comes, would be asked for again.
+#[test]
+fn a_silent_registry_keeps_nobody_waiting() {
+    let fake = Fake::saying(&[Say::Nothing, Say::Schema]);
+    let patience = Patience { wait: Duration::ZERO, failed: Duration::ZERO, ..quick() };
+    let registry = fake.registry(patience);
+    let e = registry.by_id(7).expect_err("no answer yet");
+    assert_eq!((e.code, e.fault), (codes::REGISTRY_UNREACHABLE, Fault::Unreachable));
+    while registry.by_id(7).is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(fake.asked().len(), 2, "one question, asked again by the client after its own limit");
 }
 
 /// C025: if this broke, schemas would be registered under names that no other client looks for.

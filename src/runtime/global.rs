@@ -171,3 +171,86 @@ impl Drop for GlobalThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::kafka::memory::MemoryCluster;
+    use crate::record::OutRecord;
+    use crate::state::{ChangelogSpec, EngineKind, StateConfig, StoreSpec};
+    use crate::time::{ManualClock, MonoTime, Now, WallTime};
+
+    struct Ground {
+        cluster: MemoryCluster,
+        state: StateManager,
+        plan: GlobalPlan,
+        globals: Globals,
+    }
+
+    impl Ground {
+        fn new() -> Self {
+            let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+            let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+            let topic = TopicName::new("countries");
+            cluster.create(&topic, 2);
+            let changelog = Some(ChangelogSpec { topic: topic.clone(), config: Default::default() });
+            let spec = StoreSpec { name: "countries".into(), engine: EngineKind::Disk, changelog };
+            let plan = GlobalPlan { spec, topic, partitions: 2, check: Arc::new(|_| Ok(())), skips: false };
+            let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).unwrap();
+            Self { cluster, state, plan, globals: Globals::default() }
+        }
+        fn put(&self, partition: i32, key: &str, value: Option<&str>) {
+            let record = OutRecord {
+                topic: &self.plan.topic,
+                partition: Some(Partition(partition)),
+                timestamp: None,
+                key: Some(key.as_bytes()),
+                value: value.map(str::as_bytes),
+                headers: None,
+            };
+            self.cluster.publish(&[record], Duration::from_secs(1)).unwrap();
+        }
+        fn open(&self) -> GlobalReader {
+            let plans = std::slice::from_ref(&self.plan);
+            let mut reader = GlobalReader::open(&self.cluster, plans, &self.globals, &self.state).unwrap().unwrap();
+            reader.bootstrap(&AtomicBool::new(false)).unwrap();
+            reader
+        }
+        fn get(&self, key: &str) -> Option<String> {
+            let found = self.globals.get(&self.plan.spec.name, key.as_bytes()).unwrap();
+            found.map(|s| String::from_utf8(s.value.to_vec()).unwrap())
+        }
+    }
+
+    /// If this broke, tasks would run before the table is there, and join their first records with nothing; or a key that moved to
+    /// another partition would keep its old value.
+    #[test]
+    fn everything_that_was_there_is_there_before_tasks_run() {
+        let g = Ground::new();
+        for (partition, key, value) in
+            [(0, "de", Some("old")), (1, "de", Some("Germany")), (1, "xx", Some("gone")), (1, "xx", None)]
+        {
+            g.put(partition, key, value);
+        }
+        let mut reader = g.open();
+        assert_eq!(g.get("xx"), None);
+        assert!(g.get("de").is_some());
+        g.put(0, "fr", Some("France"));
+        assert_eq!(reader.step(Duration::ZERO).unwrap(), 1);
+        assert_eq!(g.get("fr"), Some("France".into()));
+    }
+
+    /// If this broke, each start would read the whole topic again, or miss what came while the process was away.
+    #[test]
+    fn a_restart_reads_on_from_where_it_stood() {
+        let g = Ground::new();
+        g.put(0, "de", Some("Germany"));
+        drop(g.open());
+        g.put(1, "fr", Some("France"));
+        let plans = std::slice::from_ref(&g.plan);
+        let mut reader = GlobalReader::open(&g.cluster, plans, &g.globals, &g.state).unwrap().unwrap();
+        assert_eq!(reader.step(Duration::ZERO).unwrap(), 1, "only what is new");
+        assert_eq!((g.get("de"), g.get("fr")), (Some("Germany".into()), Some("France".into())));
+    }
+}

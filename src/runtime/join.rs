@@ -225,7 +225,8 @@ impl<C: Cluster> StreamThread<C> {
             tasks.insert(id, Pending { stores, parts: tps.into_iter().filter_map(part).collect(), build: sub.build.clone() });
         }
         let mut stores = tasks.iter_mut().map(|(id, p): (&TaskId, &mut Pending)| (*id, &mut p.stores)).collect();
-        let restore = Restore::begin(&self.seed.cluster, &mut stores)?;
+        let sources: Vec<_> = starts.iter().map(|(tp, at, _)| (tp.clone(), *at)).collect();
+        let restore = Restore::begin(&self.seed.cluster, &mut stores, &sources)?;
         Ok(Opening { tasks, restore, said: now.mono })
     }
 
@@ -244,7 +245,7 @@ impl<C: Cluster> StreamThread<C> {
                 dropped: self.seed.metrics.count_dropped(&self.seed.plan.unit),
             };
             let task = build(seed).map_err(TaskError::Failed)?;
-            let mut running = Running { id, task, stores, parts, touched: false };
+            let mut running = Running { id, task, stores, parts, touched: false, held: None };
             running.restored(now)?;
             self.tasks.add(running);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Code, Error, Fault, Result, codes};
 use crate::events::{self, Metric};
 use crate::ids::{SlotName, Tp, UnitName};
 use crate::task::{CountDropped, Dropped};
@@ -23,6 +23,8 @@ pub struct Metrics {
     pub(super) blocked: IntCounterVec,
     pub(super) restored: IntCounterVec,
     pub(super) rebalances: IntCounterVec,
+    pub(super) held: IntGaugeVec,
+    pub(super) holds: IntCounterVec,
     pub(super) behind: IntGaugeVec,
     dropped: IntCounterVec,
 }
@@ -66,6 +68,8 @@ impl Metrics {
             blocked: counter(events::BLOCKED)?,
             restored: counter(events::RESTORED)?,
             rebalances: counter(events::REBALANCES)?,
+            held: gauge(events::HELD)?,
+            holds: counter(events::HOLDS)?,
             behind: gauge(events::BEHIND)?,
             dropped: counter(events::DROPPED)?,
         })
@@ -93,6 +97,7 @@ impl Metrics {
             open_seconds: self.open_seconds.with_label_values(&labels),
             blocked: self.blocked.with_label_values(&labels),
             restored: self.restored.with_label_values(&labels),
+            held: self.held.with_label_values(&labels),
             all: self.clone(),
             unit,
             slot,
@@ -110,6 +115,7 @@ pub(super) struct SlotMetrics {
     pub open_seconds: Gauge,
     pub blocked: prometheus::IntCounter,
     pub restored: prometheus::IntCounter,
+    pub held: prometheus::IntGauge,
     all: Metrics,
     unit: String,
     slot: String,
@@ -118,6 +124,9 @@ pub(super) struct SlotMetrics {
 impl SlotMetrics {
     pub(super) fn aborted(&self, class: &str) {
         self.all.aborts.with_label_values(&[&*self.unit, &*self.slot, class]).inc();
+    }
+    pub(super) fn holds(&self, code: Code) {
+        self.all.holds.with_label_values(&[&*self.unit, &*self.slot, &*code.to_string()]).inc();
     }
     pub(super) fn rebuilt(&self, class: &str) {
         self.all.rebuilds.with_label_values(&[&*self.unit, &*self.slot, class]).inc();

@@ -1,16 +1,19 @@
 //! Stream threads, task manager, transactions, rebalance, restore, slots.
 //!
 //! Read in this order: [`StreamThread`] (the loop), `transaction` (the only place that begins and commits), `running` and `tasks`
-//! (what a transaction holds of a task), `join` (assignment to running task), `recovery` (after faults), [`KafkaStreams`] (a
+//! (what a transaction holds of a task), `join` (assignment to running task), `recovery` (after faults), `held`
+//! (tasks that wait for what is away), `rebalance` (what the group gives and takes), [`KafkaStreams`] (a
 //! process with its threads).
 
 pub mod failpoint;
 mod faults;
 mod global;
+mod held;
 mod join;
 mod metrics;
 mod options;
 mod pace;
+mod rebalance;
 mod recovery;
 mod restore;
 mod running;
@@ -27,7 +30,7 @@ pub use global::{GlobalReader, GlobalThread};
 pub use metrics::Metrics;
 pub use options::{OnFailure, RuntimeOptions, STOP_BOUND, SlotChoice, UnitRun};
 pub use slots::detect_slots;
-pub use streams::{KafkaStreams, State};
+pub use streams::{KafkaStreams, Pulse, State};
 pub use thread::{Idle, StreamThread, ThreadSeed, ThreadState};
 pub use topics::{Difference, differences, ensure_topics, wait_for_topic};
 

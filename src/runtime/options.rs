@@ -64,7 +64,7 @@ impl Default for RuntimeOptions {
             slots: SlotChoice::Lowest,
             commit_interval: Duration::from_millis(100),
             transaction_bytes: 16 << 20,
-            transaction_records: 20_000,
+            transaction_records: 100_000,
             transaction_timeout: Duration::from_secs(10),
             session_timeout: Duration::from_secs(15),
             max_task_idle: Duration::from_millis(100),

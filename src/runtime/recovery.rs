@@ -161,7 +161,8 @@ impl<C: Cluster> StreamThread<C> {
                     }
                     task.drop_open();
                 }
-                let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind))?;
+                let sources: Vec<_> = self.tasks.all().flat_map(|t| &t.parts).map(|p| (p.tp.clone(), p.committed)).collect();
+                let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind), &sources)?;
                 recovery.stage = Stage::Restore(restore);
                 Ok(false)
             }
@@ -209,6 +210,7 @@ impl<C: Cluster> StreamThread<C> {
 pub(super) fn for_people(error: TaskError) -> Error {
     match error {
         TaskError::Failed(e) => e,
+        TaskError::Held(e) => Error::new(e.code, e.fault, e.doing.clone()).because(e.to_string()),
         TaskError::Kafka(f) if f.class == Class::Abort => {
             Error::new(codes::TRANSACTION_ABORTED, Fault::Unreachable, f.doing).because(f)
         }

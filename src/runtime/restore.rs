@@ -40,8 +40,9 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    /// Reads where the changelogs end now, and drops local data that is not a prefix of them.
-    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>) -> Step<Self> {
+    /// Reads where the changelogs end now, and drops local data that is not a prefix of them. A changelog that is also a source of
+    /// the task ends where the group stands: what comes after is still to be processed.
+    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>, sources: &[(Tp, NextOffset)]) -> Step<Self> {
         let mut goals = Vec::new();
         let mut reader = None;
         for (task, stores) in stores.iter_mut() {
@@ -51,6 +52,7 @@ impl Restore {
                     none => none.insert(cluster.reader(Isolation::Committed)?),
                 };
                 let (earliest, target) = reader.ends(&tp, Isolation::Uncommitted)?;
+                let target = sources.iter().find(|(s, _)| *s == tp).map_or(target, |(_, at)| (*at).max(earliest));
                 let at = match local {
                     Some(at) if earliest <= at && at <= target => at,
                     Some(at) => {
@@ -92,8 +94,10 @@ impl Restore {
             }
         }
         for goal in &mut self.goals {
-            let batch = batches.remove(&goal.tp).unwrap_or_default();
-            let at = reader.position(&goal.tp).unwrap_or(goal.at).max(goal.at);
+            // What comes after the target of a source is there already, and not processed yet.
+            let mut batch = batches.remove(&goal.tp).unwrap_or_default();
+            batch.retain(|r| r.offset.0 < goal.target.0);
+            let at = reader.position(&goal.tp).unwrap_or(goal.at).max(goal.at).min(goal.target);
             if (at > goal.at || !batch.is_empty())
                 && let Some(stores) = stores.get_mut(&goal.task)
             {

@@ -2,7 +2,7 @@
 
 use crate::ids::{TaskId, Tp};
 use crate::kafka::{Class, KResult, KafkaFault, Reading, Source, TxSink};
-use crate::offset::NextOffset;
+use crate::offset::{NextOffset, Offset};
 use crate::record::InRecord;
 use crate::state::TaskStores;
 use crate::task::{Appetite, Close, Task, TaskError, TxCx};
@@ -10,6 +10,7 @@ use crate::time::{MonoTime, Now};
 
 use super::Step;
 use super::failpoint;
+use super::held::Held;
 use super::transaction::{NoTransaction, Transaction};
 
 /// A source partition of a task.
@@ -57,7 +58,10 @@ impl Part {
                 Some(Input::Fault(f)) if f.class != Class::Retry => return Err(f),
                 Some(_) => continue,
                 None => {
-                    self.drained |= matches!((source.position(&self.tp), source.known_end(&self.tp)), (Some(p), Some(e)) if p >= e);
+                    if !self.drained {
+                        let (at, end) = (source.position(&self.tp), source.known_end(&self.tp));
+                        self.drained = at.zip(end).is_some_and(|(at, end)| at >= end);
+                    }
                     self.waiting = (!self.drained).then_some(self.waiting.unwrap_or(now));
                     break;
                 }
@@ -75,21 +79,55 @@ pub(super) struct Running {
     pub parts: Vec<Part>,
     /// Whether the open transaction holds anything of it.
     pub touched: bool,
+    /// Why it stands still, or did until its latest try.
+    pub held: Option<Held>,
 }
 
 impl Running {
-    /// Hands one record of a shared partition over.
+    /// Hands one record of a shared partition over. While the task stands still they are dropped: they come again.
     pub(super) fn process<S: TxSink>(&mut self, record: InRecord, tx: &mut Transaction<S>, now: Now) -> Step<()> {
-        let Some(part) = self.parts.iter_mut().find(|p| p.tp == record.tp) else { return Ok(()) };
-        if record.offset.0 < part.next.0 {
+        let still = self.stands_until().is_some();
+        let Some(i) = self.parts.iter().position(|p| p.tp == record.tp) else { return Ok(()) };
+        let part = &mut self.parts[i];
+        if still || record.offset.0 < part.next.0 {
             return Ok(());
         }
+        let offset = record.offset;
         // First of all: the record is taken from the source, so whatever fails from here on must bring it back.
         self.touched = true;
         (part.next, part.read) = (record.offset.next(), true);
         tx.ensure_open(now.mono)?;
         tx.count_read(record.size());
-        self.task.process(record, &mut TxCx::new(now, tx, &mut self.stores))
+        let done = self.task.process(record, &mut TxCx::new(now, tx, &mut self.stores));
+        done.map_err(|e| self.hold(e, Some((self.parts[i].tp.clone(), offset)), now))
+    }
+
+    /// Takes note of a try that has to be made again.
+    fn hold(&mut self, error: TaskError, record: Option<(Tp, Offset)>, now: Now) -> TaskError {
+        if let TaskError::Held(why) = &error {
+            self.held = Some(Held::again(self.held.take(), record, why.clone(), now.mono));
+        }
+        error
+    }
+
+    /// Whether this is the record that it was held at, and work before it is open: that is to be committed first, since the next
+    /// try may be taken back again.
+    pub(super) fn tries_again(&self, tp: &Tp, offset: Offset) -> bool {
+        self.touched && self.held.as_ref().is_some_and(|h| h.is_at(tp, offset))
+    }
+
+    /// Whether a split partition has come to such a record.
+    pub(super) fn wants_commit_first(&self) -> bool {
+        self.touched && self.held.is_some() && self.parts.iter().any(|p| self.tries_again_head(p))
+    }
+
+    fn tries_again_head(&self, part: &Part) -> bool {
+        part.head.as_ref().is_some_and(|head| self.tries_again(&part.tp, head.offset))
+    }
+
+    /// When it is tried again, where it stands still.
+    pub(super) fn stands_until(&self) -> Option<MonoTime> {
+        self.held.as_ref().filter(|h| h.still).map(|h| h.until)
     }
 
     /// Hands over records of split partitions, the oldest timestamp first, up to `most`. A partition without a record is waited
@@ -105,6 +143,7 @@ impl Running {
         let mut fed = 0;
         while fed < most
             && let Some(i) = self.oldest(source, now.mono, idle)?
+            && !self.tries_again_head(&self.parts[i])
         {
             let Some(record) = self.parts[i].head.take() else { break };
             self.process(record, tx, now)?;
@@ -132,13 +171,13 @@ impl Running {
 
     /// Lets time pass for the task, where it has something to do.
     pub(super) fn wake<S: TxSink>(&mut self, tx: &mut Transaction<S>, now: Now) -> Step<bool> {
-        if !self.task.wants_wake(now) {
+        if self.stands_until().is_some() || !self.task.wants_wake(now) {
             return Ok(false);
         }
         self.touched = true;
         tx.ensure_open(now.mono)?;
-        self.task.wake(now, &mut TxCx::new(now, tx, &mut self.stores))?;
-        Ok(true)
+        let done = self.task.wake(now, &mut TxCx::new(now, tx, &mut self.stores));
+        done.map_err(|e| self.hold(e, None, now)).map(|()| true)
     }
 
     /// The last chance to write before the commit.
@@ -163,8 +202,14 @@ impl Running {
                 part.committed = *next;
             }
         }
+        if self.held.as_ref().is_some_and(|h| h.is_over(self)) {
+            tracing::info!(task = %self.id, "what was held is done");
+            self.held = None;
+        }
         failpoint!("store.before-write");
-        self.stores.committed(&|tp| tx.written(tp))?;
+        // A store whose log is a topic that we read stands where reading does; any other one where writing does.
+        let read = |tp: &Tp| self.parts.iter().find(|p| p.tp == *tp).map(|p| p.committed);
+        self.stores.committed(&|tp| read(tp).or_else(|| tx.written(tp)))?;
         failpoint!("committed.before");
         self.task.committed(at);
         failpoint!("committed.after");

@@ -28,6 +28,8 @@ const START_AGAIN: Duration = Duration::from_secs(1);
 pub enum State {
     /// Some thread makes clients, claims, restores or recovers.
     Rebalancing,
+    /// Every thread runs, and some tasks stand still because what they need is away: see [`KafkaStreams::waits_for`].
+    Holding,
     /// Every thread runs.
     Running,
     /// [`KafkaStreams::stop`] was called, or a failure stops the rest.
@@ -52,8 +54,38 @@ struct Shared {
 
 /// What the threads say of themselves.
 struct Board {
-    threads: Vec<(SlotName, ThreadState, Option<Thread>)>,
+    seats: Vec<Seat>,
     failure: Option<Error>,
+}
+
+/// What one thread says of itself.
+struct Seat {
+    slot: SlotName,
+    state: ThreadState,
+    /// What its tasks wait for.
+    waits_for: Option<String>,
+    thread: Option<Thread>,
+    /// When it last said anything: it does at each turn.
+    heard: Instant,
+}
+
+impl Seat {
+    fn new(slot: SlotName) -> Self {
+        Self { slot, state: ThreadState::Starting, waits_for: None, thread: None, heard: Instant::now() }
+    }
+}
+
+/// Tells how long threads have made no turn; outlives the process that it is about.
+#[derive(Clone)]
+pub struct Pulse(Arc<Shared>);
+
+impl Pulse {
+    /// Threads that have not ended and made no turn for longer than `limit`, with how long.
+    pub fn silent(&self, limit: Duration) -> Vec<(SlotName, Duration)> {
+        let board = self.0.board();
+        let living = board.seats.iter().filter(|s| s.state < ThreadState::Stopped);
+        living.map(|s| (s.slot.clone(), s.heard.elapsed())).filter(|(_, silent)| *silent > limit).collect()
+    }
 }
 
 impl KafkaStreams {
@@ -87,8 +119,7 @@ impl KafkaStreams {
                 seats.push((seed, taken));
             }
         }
-        let board =
-            Board { threads: seats.iter().map(|(s, _)| (s.slot.name(), ThreadState::Starting, None)).collect(), failure: None };
+        let board = Board { seats: seats.iter().map(|(s, _)| Seat::new(s.slot.name())).collect(), failure: None };
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), board: Mutex::new(board), changed: Condvar::new() });
         let mut streams = Self { shared: shared.clone(), threads: Vec::new() };
         for (place, (seed, taken)) in seats.into_iter().enumerate() {
@@ -106,19 +137,31 @@ impl KafkaStreams {
     /// What the process is about.
     pub fn state(&self) -> State {
         let board = self.shared.board();
-        let all = |f: fn(&ThreadState) -> bool| board.threads.iter().all(|(_, s, _)| f(s));
+        let all = |f: fn(&ThreadState) -> bool| board.seats.iter().all(|s| f(&s.state));
         match () {
             () if all(|s| *s >= ThreadState::Stopped) && board.failure.is_some() => State::Failed,
             () if all(|s| *s >= ThreadState::Stopped) => State::Stopped,
             () if self.shared.stop.load(Ordering::Acquire) => State::Stopping,
             () if all(|s| *s == ThreadState::Running) => State::Running,
+            () if all(|s| matches!(s, ThreadState::Running | ThreadState::Holding)) => State::Holding,
             () => State::Rebalancing,
         }
     }
 
     /// Each thread's slot and what it is about.
     pub fn threads(&self) -> Vec<(SlotName, ThreadState)> {
-        self.shared.board().threads.iter().map(|(slot, state, _)| (slot.clone(), *state)).collect()
+        self.shared.board().seats.iter().map(|s| (s.slot.clone(), s.state)).collect()
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        Pulse(self.shared.clone())
+    }
+
+    /// What tasks of this process wait for, in words; `None` = nothing.
+    pub fn waits_for(&self) -> Option<String> {
+        let told: Vec<String> = self.shared.board().seats.iter().filter_map(|s| s.waits_for.clone()).collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 
     /// Waits until `done` answers true for the state, or the process ended, or `limit` has passed; answers the state.
@@ -171,23 +214,22 @@ impl Shared {
 
     fn order_stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.board().threads.iter().filter_map(|(.., t)| t.as_ref()).for_each(Thread::unpark);
+        self.board().seats.iter().filter_map(|s| s.thread.as_ref()).for_each(Thread::unpark);
     }
 
-    fn seen(&self, place: usize, state: ThreadState) {
+    fn seen(&self, place: usize, state: ThreadState, waits_for: Option<String>) {
         let mut board = self.board();
-        if let Some((_, known, thread)) = board.threads.get_mut(place)
-            && (*known != state || thread.is_none())
-        {
-            *known = state;
-            *thread = Some(std::thread::current());
+        let Some(seat) = board.seats.get_mut(place) else { return };
+        seat.heard = Instant::now();
+        if seat.state != state || seat.waits_for != waits_for || seat.thread.is_none() {
+            (seat.state, seat.waits_for, seat.thread) = (state, waits_for, Some(std::thread::current()));
             self.changed.notify_all();
         }
     }
 
     fn failed(&self, place: usize, error: Error) {
         self.board().failure.get_or_insert(error);
-        self.seen(place, ThreadState::Failed);
+        self.seen(place, ThreadState::Failed, None);
         self.order_stop();
     }
 }
@@ -207,7 +249,7 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
     seed.wake = Wake::this_thread();
     let mut ours = taken.lock.is_some();
     loop {
-        shared.seen(place, ThreadState::Starting);
+        shared.seen(place, ThreadState::Starting, None);
         let joined = Cell::new(false);
         let run = || once(shared, place, &seed, ours, &joined);
         let ended = std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
@@ -217,7 +259,7 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
                 .next("please report this; the open transaction was not committed"))
         });
         match ended {
-            Ok(()) => return shared.seen(place, ThreadState::Stopped),
+            Ok(()) => return shared.seen(place, ThreadState::Stopped, None),
             Err(error) => {
                 tracing::error!(slot = %seed.slot.name(), %error, "a stream thread failed");
                 // After a broker was away for longer than a session the group still lists what is left of ourselves, and fences
@@ -243,9 +285,31 @@ fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: b
     }
     let mut thread = StreamThread::new(seed.clone())?;
     joined.set(true);
-    let ended = thread.main_loop(&shared.stop, &|state| shared.seen(place, state));
+    let ended = thread.main_loop(&shared.stop, &|state, waits_for| shared.seen(place, state, waits_for));
     if ended.is_err() {
         let _ = thread.stop(seed.clock.now());
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C124: a thread that hangs would not be seen by the probe that restarts it, or one that has ended in order would be.
+    #[test]
+    fn a_thread_that_makes_no_turn_is_silent() {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).expect("the machine runs for longer");
+        let seat = |slot: &str, state, heard| Seat { state, heard, ..Seat::new(SlotName::from(slot)) };
+        let seats = vec![
+            seat("hangs", ThreadState::Running, long_ago),
+            seat("turns", ThreadState::Running, long_ago),
+            seat("ended", ThreadState::Stopped, long_ago),
+        ];
+        let board = Mutex::new(Board { seats, failure: None });
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), board, changed: Condvar::new() });
+        shared.seen(1, ThreadState::Running, None);
+        let silent: Vec<_> = Pulse(shared).silent(Duration::from_secs(60)).into_iter().map(|(slot, _)| slot).collect();
+        assert_eq!(silent, [SlotName::from("hangs")]);
+    }
 }

@@ -83,7 +83,7 @@ impl Tasks {
 
     /// When the first of them has something to do.
     pub(super) fn next_due(&self) -> Option<MonoTime> {
-        self.running.values().filter_map(|t| t.task.next_due()).min()
+        self.running.values().filter_map(|t| t.stands_until().or_else(|| t.task.next_due())).min()
     }
 
     /// The stores of these tasks, for a restore.

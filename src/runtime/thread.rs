@@ -15,15 +15,15 @@ use crate::task::{Close, TaskError, UnitPlan};
 use crate::time::{MonoTime, Now, SharedClock};
 
 use super::Step;
+use super::error_of;
 use super::join::Join;
 use super::metrics::{Metrics, SlotMetrics};
 use super::options::RuntimeOptions;
 use super::pace::{Pace, Pressure};
 use super::recovery::{Recovery, for_people};
-use super::running::client_failed;
+use super::running::Running;
 use super::tasks::Tasks;
 use super::transaction::Transaction;
-use super::{error_of, failpoint};
 
 /// Records that one turn takes at most, from the shared queue and from split ones each.
 const TURN: usize = 500;
@@ -69,6 +69,8 @@ pub enum ThreadState {
     Restoring,
     /// A producer is being made anew.
     Recovering,
+    /// Tasks run, and some of them stand still because what they need is away.
+    Holding,
     /// Tasks run (or the group gave this thread none).
     Running,
     /// In order, with everything given back.
@@ -87,7 +89,7 @@ pub struct StreamThread<C: Cluster> {
     pub(super) joins: VecDeque<Join>,
     pub(super) recovery: Option<Recovery>,
     /// Partitions whose tasks are closed and which the source still holds.
-    releasing: Option<Revoked>,
+    pub(super) releasing: Option<Revoked>,
     pub(super) metrics: SlotMetrics,
     /// Faults since the last commit, and whether one of them was a fencing.
     pub(super) faults: u32,
@@ -95,7 +97,7 @@ pub struct StreamThread<C: Cluster> {
     pub(super) paused_until: MonoTime,
     pace: Pace,
     drained: bool,
-    assigned: bool,
+    pub(super) assigned: bool,
     watched: MonoTime,
     /// When something that lasts was last told.
     pub(super) said: MonoTime,
@@ -135,6 +137,7 @@ impl<C: Cluster> StreamThread<C> {
             () if self.recovery.is_some() && self.assigned => ThreadState::Recovering,
             () if !self.joins.is_empty() => ThreadState::Restoring,
             () if !self.assigned => ThreadState::Starting,
+            () if self.tasks.all().any(|t| t.held.is_some()) => ThreadState::Holding,
             () => ThreadState::Running,
         }
     }
@@ -152,6 +155,9 @@ impl<C: Cluster> StreamThread<C> {
             Err(TaskError::Kafka(fault)) => {
                 self.recover_from(fault, now).map(|()| Idle { until: self.resume(now) }).inspect_err(|_| self.give_up())
             }
+            Err(TaskError::Held(error)) => {
+                self.hold(&error, now).map(|()| Idle { until: self.resume(now) }).inspect_err(|_| self.give_up())
+            }
             Err(TaskError::Failed(error)) => {
                 self.metrics.aborted("task");
                 self.give_up();
@@ -161,11 +167,11 @@ impl<C: Cluster> StreamThread<C> {
     }
 
     /// Turns until `stop` is set, parking in between; then gives everything back.
-    pub fn main_loop(&mut self, stop: &AtomicBool, seen: &dyn Fn(ThreadState)) -> Result<()> {
+    pub fn main_loop(&mut self, stop: &AtomicBool, seen: &dyn Fn(ThreadState, Option<String>)) -> Result<()> {
         while !stop.load(Ordering::Acquire) {
             let now = self.seed.clock.now();
             let idle = self.turn(now)?;
-            seen(self.state());
+            seen(self.state(), self.holding());
             let park = idle.until.since(self.seed.clock.now().mono).min(LONGEST_PARK);
             if !park.is_zero() {
                 std::thread::park_timeout(park);
@@ -177,7 +183,7 @@ impl<C: Cluster> StreamThread<C> {
     /// Commits what is open (or takes it back), closes the tasks and leaves. Each step is bounded by the client's limits.
     pub fn stop(&mut self, now: Now) -> Result<()> {
         let ended = match self.recovery {
-            None => self.settle_stores().and_then(|()| self.commit(now)),
+            None => self.commit_at_once(now),
             Some(_) => Ok(()),
         };
         let ended = ended.map_err(|e| {
@@ -195,7 +201,7 @@ impl<C: Cluster> StreamThread<C> {
         self.tx.drop_sink();
         match ended {
             // Taken back in order: nothing is lost and nobody has to act.
-            Err(TaskError::Kafka(_)) | Ok(()) => closed.map_err(for_people),
+            Err(TaskError::Kafka(_) | TaskError::Held(_)) | Ok(()) => closed.map_err(for_people),
             Err(e) => Err(for_people(e)),
         }
     }
@@ -209,6 +215,7 @@ impl<C: Cluster> StreamThread<C> {
             return Ok(Idle { until: self.paused_until });
         }
         self.release()?;
+        self.try_held_again(now)?;
         let mut took = 0;
         if !self.wants_commit(now) || self.stores_ready() {
             took = self.take_shared(now)? + self.take_split(now)?;
@@ -263,24 +270,11 @@ impl<C: Cluster> StreamThread<C> {
         Ok(took)
     }
 
-    /// What the group or the client says.
-    pub(super) fn rebalanced(&mut self, input: Input, now: Now) -> Step<()> {
-        match input {
-            Input::Assigned(assigned) => {
-                self.metrics.rebalanced("assigned");
-                self.assigned = true;
-                self.joins.push_back(Join::new(assigned, now.mono));
-                Ok(())
-            }
-            Input::Revoked(revoked) => self.revoked(revoked, Close::Revoked, now),
-            Input::Lost(lost) => self.revoked(lost, Close::Lost, now),
-            Input::Fault(fault) => self.heard(fault),
-            Input::Record(_) | Input::Drained(_) => Ok(()),
-        }
-    }
-
     /// Records of a partition without a task were revoked meanwhile: their new owner reads them.
     fn dispatch(&mut self, record: InRecord, now: Now) -> Step<()> {
+        if self.tasks.of(&record.tp).is_some_and(|t| t.tries_again(&record.tp, record.offset)) {
+            self.commit_at_once(now)?;
+        }
         if let Some(task) = self.tasks.of(&record.tp) {
             self.metrics.read.inc();
             task.process(record, &mut self.tx, now)?;
@@ -291,73 +285,18 @@ impl<C: Cluster> StreamThread<C> {
     fn take_split(&mut self, now: Now) -> Step<usize> {
         let idle = self.seed.options.max_task_idle;
         let mut took = 0;
-        for task in self.tasks.all_mut().filter(|t| t.parts.iter().any(|p| p.reading == Reading::Split)) {
+        let reads = |t: &&mut Running| t.stands_until().is_none() && t.parts.iter().any(|p| p.reading == Reading::Split);
+        for task in self.tasks.all_mut().filter(reads) {
             took += task.feed(&mut self.source, &mut self.tx, now, TURN, idle)?;
         }
         self.metrics.read.inc_by(took as u64);
         Ok(took)
     }
 
-    /// Transport faults are noise: the client mends them by itself.
-    fn heard(&mut self, fault: KafkaFault) -> Step<()> {
-        match fault.class {
-            Class::Retry | Class::Blocked => {
-                tracing::debug!(slot = %self.slot, %fault, "the client says");
-                Ok(())
-            }
-            Class::SlotTaken | Class::Config => Err(fault.into()),
-            _ => Err(client_failed(fault)),
-        }
-    }
-
-    /// Partitions go. In order: what is open is committed first, then the tasks close. Lost: their tasks close at once, and what
-    /// is open is taken back. Only then the partitions are given back.
-    fn revoked(&mut self, gone: Revoked, how: Close, now: Now) -> Step<()> {
-        self.metrics.rebalanced(if how == Close::Lost { "lost" } else { "revoked" });
-        tracing::info!(slot = %self.slot, partitions = ?gone.partitions, ?how, "partitions go");
-        if how == Close::Lost {
-            self.close_tasks_of(&gone, how)?;
-            if self.tx.open().is_some() {
-                self.metrics.aborted("lost");
-                self.abort_and_rewind(now).map_err(TaskError::Failed)?;
-            }
-        } else {
-            match self.hand_over(now) {
-                Err(TaskError::Kafka(fault)) => self.recover_from(fault, now).map_err(TaskError::Failed)?,
-                ended => ended?,
-            }
-            self.close_tasks_of(&gone, how)?;
-        }
-        self.releasing = Some(gone);
-        self.release()
-    }
-
-    fn hand_over(&mut self, now: Now) -> Step<()> {
-        failpoint!("revoke.before-commit");
+    /// Commits what is open, after the stores have room for it.
+    pub(super) fn commit_at_once(&mut self, now: Now) -> Step<()> {
         self.settle_stores()?;
         self.commit(now)
-    }
-
-    fn close_tasks_of(&mut self, gone: &Revoked, how: Close) -> Step<()> {
-        self.joins.retain_mut(|j| j.without(&gone.partitions));
-        let mut closed = Ok(());
-        for task in self.tasks.remove(&gone.partitions) {
-            task.parts.iter().for_each(|p| self.metrics.gone(&p.tp));
-            closed = closed.and(task.close(how));
-        }
-        self.metrics.tasks.set(self.tasks.len() as i64);
-        closed
-    }
-
-    /// Gives back what was taken, again at each turn until the source has it.
-    fn release(&mut self) -> Step<()> {
-        if let Some(gone) = &self.releasing {
-            failpoint!("revoke.before-release");
-            self.source.released(gone)?;
-            self.releasing = None;
-            failpoint!("revoke.after-release");
-        }
-        Ok(())
     }
 
     /// Ends the open transaction: the tasks' last words, their positions, the commit, and only then stores and tasks.
@@ -429,6 +368,7 @@ impl<C: Cluster> StreamThread<C> {
             return;
         }
         self.watched = now.mono;
+        self.metrics.held.set(self.tasks.all().filter(|t| t.held.is_some()).count() as i64);
         self.metrics.open_seconds.set(self.tx.open().map_or(0.0, |o| now.mono.since(o.since).as_secs_f64()));
         for task in self.tasks.all() {
             for (tp, offsets) in task.behind(&self.source) {

@@ -37,7 +37,7 @@ pub fn encode<T: Wire>(record: &T) -> Result<Vec<u8>> {
 pub fn decode<T: Wire>(bytes: &[u8]) -> Result<T> {
     let codec = codec::<T>()?;
     let undecodable = |code| Error::new(code, Fault::Data, format!("decoding {}", T::SCHEMA));
-    binary::check(bytes, &codec.schema, &Limits::default()).map_err(|e| undecodable(e.code).because(e))?;
+    binary::check(bytes, codec.schema, &Limits::default()).map_err(|e| undecodable(e.code).because(e))?;
     codec.reader.read_deser(&mut &bytes[..]).map_err(|e| undecodable(codes::UNDECODABLE).because(e))
 }
 

@@ -16,7 +16,7 @@ mod windowed;
 #[cfg(test)]
 mod tests;
 
-pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Target};
+pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Shape, Target};
 pub use avro::SchemaSource;
 pub use binary::Limits;
 pub use schema::ParsedSchema;

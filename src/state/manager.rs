@@ -15,6 +15,7 @@ use super::global::{GlobalStore, Globals};
 use super::lock::try_lock;
 use super::small::SmallTable;
 use super::table::{MemoryTable, Table};
+use super::views::StoreViews;
 use super::writer::Writer;
 use super::{EngineKind, StoreResult, StoreSpec, TaskStores, failed, locked};
 
@@ -46,6 +47,7 @@ struct Inner {
     disk: Option<Disk>,
     writer: Writer,
     budget: Arc<CacheBudget>,
+    views: StoreViews,
     /// Where there is no directory: what a disk would keep when a task closes.
     kept: Mutex<HashMap<(UnitName, StoreName, Partition), Arc<MemoryTable>>>,
     _lock: Option<File>,
@@ -65,7 +67,17 @@ impl StateManager {
         }
         let writer = if config.inline { Writer::inline(disk.clone()) } else { Writer::thread(disk.clone())? };
         let budget = CacheBudget::new(config.cache / 2);
-        Ok(Self { inner: Arc::new(Inner { config, disk, writer, budget, kept: Mutex::default(), _lock: lock }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                config,
+                disk,
+                writer,
+                budget,
+                views: StoreViews::default(),
+                kept: Mutex::default(),
+                _lock: lock,
+            }),
+        })
     }
 
     /// The stores of one task, standing where the disk has them. Local data that can't be caught up from its changelog is
@@ -86,7 +98,14 @@ impl StateManager {
             }
             tables.push((spec.clone(), table));
         }
-        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget)
+        let shown: Vec<_> = tables.iter().map(|(spec, table)| (spec.name.clone(), table.clone())).collect();
+        let listed = self.inner.views.list(unit, task.partition, &shown);
+        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget).map(|stores| stores.listed(listed))
+    }
+
+    /// The stores that are open here, for queries.
+    pub fn views(&self) -> &StoreViews {
+        &self.inner.views
     }
 
     /// A store that holds a whole topic of this many partitions, open for `globals` to read. Local data that can't be caught up

@@ -105,6 +105,7 @@ mod small;
 mod stores;
 mod table;
 mod value;
+mod views;
 mod writer;
 
 #[cfg(test)]
@@ -114,6 +115,7 @@ pub use global::{GlobalStore, Globals};
 pub use lock::SlotLock;
 pub use manager::{StateConfig, StateManager};
 pub use stores::TaskStores;
+pub use views::{StoreView, StoreViews};
 
 /// A store that can't be opened, read or written.
 fn failed(doing: impl Into<String>) -> Error {

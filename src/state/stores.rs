@@ -14,6 +14,7 @@ use super::cache::{CacheBudget, ObjectCache};
 use super::merge::{Direction, Layer, Merge};
 use super::overlay::{Bounds, Changes, Overlay, Walk};
 use super::table::{Mark, Table};
+use super::views::Listed;
 use super::writer::{Part, Sealed, Writer};
 use super::{Change, Scan, StoreId, StoreResult, StoreSpec, Stored};
 
@@ -29,6 +30,8 @@ pub struct TaskStores {
     pub(super) writer: Writer,
     /// Whether this task has committed: it is the changelog's only writer, so local data is current as of now.
     live: bool,
+    /// Shows them to queries for as long as this task has them.
+    _listed: Option<Listed>,
 }
 
 struct Store {
@@ -44,7 +47,7 @@ impl TaskStores {
     pub fn in_memory(partition: Partition, specs: Vec<StoreSpec>) -> Self {
         let fresh = |spec| Store { spec, table: Table::Memory(Arc::default()), open: Overlay::default(), cache: None, mark: None };
         let stores = specs.into_iter().map(fresh).collect();
-        Self { partition, stores, queue: VecDeque::new(), writer: Writer::inline(None), live: false }
+        Self { partition, stores, queue: VecDeque::new(), writer: Writer::inline(None), live: false, _listed: None }
     }
 
     /// Stores over opened tables.
@@ -60,7 +63,11 @@ impl TaskStores {
             Ok(Store { spec, table, open: Overlay::default(), cache, mark })
         };
         let stores = tables.into_iter().map(open).collect::<StoreResult<_>>()?;
-        Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false })
+        Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false, _listed: None })
+    }
+
+    pub(super) fn listed(self, listed: Listed) -> Self {
+        Self { _listed: Some(listed), ..self }
     }
 
     // ---- what a task does, through `TxCx` ----

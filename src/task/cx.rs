@@ -46,6 +46,10 @@ impl<'a> TxCx<'a> {
         }
         Ok(())
     }
+    /// Writes into the overlay only, for a store whose log is the topic that the task reads.
+    pub fn keep(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> StoreResult<()> {
+        self.stores.put(store, Bytes::copy_from_slice(key), value).map(drop)
+    }
     /// All entries whose key begins with `prefix`, in key order, newest values.
     pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {
         self.stores.prefix(store, prefix)

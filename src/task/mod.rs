@@ -10,6 +10,7 @@ pub use plan::{
 };
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -58,6 +59,9 @@ pub enum TaskError {
     Kafka(KafkaFault),
     /// Processing failed in a way that the handlers did not take: the transaction is aborted and the thread stops.
     Failed(Error),
+    /// What it needs is away, and the record is not to blame: the transaction is aborted, and this task alone stands still and
+    /// tries the same record again until it succeeds.
+    Held(Arc<Error>),
 }
 
 impl From<KafkaFault> for TaskError {
@@ -77,6 +81,7 @@ impl fmt::Display for TaskError {
         match self {
             TaskError::Kafka(k) => k.fmt(f),
             TaskError::Failed(e) => e.fmt(f),
+            TaskError::Held(e) => e.fmt(f),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A TCP proxy before a broker that loses or delays answers to chosen requests, after the broker has done what they asked.
+//! A TCP proxy before a broker. It loses or delays answers to chosen requests, after the broker has done what they asked; it keeps
+//! chosen requests from the broker; and it can be shut, as a network is.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,11 @@ struct Shared {
     /// By request: what happens to how many more answers.
     fates: Mutex<HashMap<i16, (Fate, u32)>>,
     streams: Mutex<Vec<TcpStream>>,
+    /// The request that does not reach the broker, and how often it was tried.
+    withheld: Mutex<Option<i16>>,
+    tried: AtomicU32,
+    /// Whether nothing passes at all.
+    shut: AtomicBool,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,6 +55,9 @@ impl Proxy {
             stopped: AtomicBool::new(false),
             fates: Mutex::default(),
             streams: Mutex::default(),
+            withheld: Mutex::default(),
+            tried: AtomicU32::new(0),
+            shut: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
         std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
@@ -57,7 +66,9 @@ impl Proxy {
                     return;
                 }
                 // A broker that is down looks to the client like a connection that breaks.
-                let _ = connect(&accepting, client);
+                if !accepting.shut.load(Ordering::Acquire) {
+                    let _ = connect(&accepting, client);
+                }
             }
         })?;
         Ok(Proxy { shared, listen })
@@ -70,15 +81,33 @@ impl Proxy {
     pub fn left(&self, api: i16) -> u32 {
         locked(&self.shared.fates).get(&api).map_or(0, |(_, left)| *left)
     }
+    /// Requests numbered `api` no longer reach the broker, until [`open`](Self::open).
+    pub fn withhold(&self, api: i16) {
+        self.shared.tried.store(0, Ordering::Release);
+        *locked(&self.shared.withheld) = Some(api);
+    }
+    /// How many requests were withheld.
+    pub fn withheld(&self) -> u32 {
+        self.shared.tried.load(Ordering::Acquire)
+    }
+    /// Breaks every connection and lets none through, until [`open`](Self::open).
+    pub fn shut(&self) {
+        self.shared.shut.store(true, Ordering::Release);
+        self.shared.cut();
+    }
+    /// Lets everything through again, on new connections.
+    pub fn open(&self) {
+        *locked(&self.shared.withheld) = None;
+        self.shared.shut.store(false, Ordering::Release);
+        self.shared.cut();
+    }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
         let _ = TcpStream::connect(self.listen);
-        for stream in locked(&self.shared.streams).drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.shared.cut();
     }
 }
 
@@ -92,8 +121,9 @@ fn connect(shared: &Arc<Shared>, client: TcpStream) -> std::io::Result<()> {
     locked(&shared.streams).extend([client.try_clone()?, broker.try_clone()?]);
     let asked = Asked::default();
     let (from_client, to_broker, asking) = (client.try_clone()?, broker.try_clone()?, Arc::clone(&asked));
+    let keeping = Arc::clone(shared);
     std::thread::spawn(move || {
-        let _ = requests(&from_client, &to_broker, &asking);
+        let _ = requests(&keeping, &from_client, &to_broker, &asking);
         let _ = to_broker.shutdown(Shutdown::Both);
     });
     let shared = Arc::clone(shared);
@@ -119,12 +149,17 @@ fn int32(frame: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_be_bytes(frame.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn requests(from: &TcpStream, mut to: &TcpStream, asked: &Asked) -> std::io::Result<()> {
+fn requests(shared: &Shared, from: &TcpStream, mut to: &TcpStream, asked: &Asked) -> std::io::Result<()> {
     loop {
         let request = frame(from)?;
         // After the length: API key, API version, correlation ID.
         if let (Some(head), Some(correlation)) = (int32(&request, 4), int32(&request, 8)) {
-            locked(asked).insert(correlation, (head >> 16) as i16);
+            let api = (head >> 16) as i16;
+            if *locked(&shared.withheld) == Some(api) {
+                shared.tried.fetch_add(1, Ordering::AcqRel);
+                continue;
+            }
+            locked(asked).insert(correlation, api);
         }
         to.write_all(&request)?;
     }
@@ -145,6 +180,12 @@ fn answers(shared: &Shared, from: &TcpStream, mut to: &TcpStream, asked: &Asked)
 }
 
 impl Shared {
+    fn cut(&self) {
+        for stream in locked(&self.streams).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     fn fate(&self, api: i16) -> Option<Fate> {
         let mut fates = locked(&self.fates);
         let (fate, left) = fates.get_mut(&api)?;

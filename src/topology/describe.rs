@@ -99,6 +99,9 @@ impl Topology {
             self.sources_of(part).iter().for_each(|t| field(t.as_str()));
             field("stores");
             part.stores.iter().for_each(|s| field(s.as_str()));
+            let read = self.sources_of(part);
+            let logs = part.stores.iter().filter_map(|s| self.graph.stores.get(s)?.spec.changelog.as_ref());
+            logs.filter(|c| read.contains(&c.topic)).for_each(|c| field(&format!("log {}", c.topic)));
         }
         for r in &self.graph.repartitions {
             field(r.topic.as_str());

@@ -8,7 +8,7 @@ use crate::error::{self, codes};
 use crate::ids::{ApplicationId, StoreName, TopicName, UnitName};
 use crate::processor::{Environment, ProcessorCx, Punctuator};
 use crate::record::InRecord;
-use crate::serdes::AvroCodec;
+use crate::serdes::{AvroCodec, Shape};
 use crate::state::{StoreId, StoreSpec};
 use crate::task::TaskError;
 
@@ -101,6 +101,7 @@ pub struct Graph {
     pub(super) sources: BTreeMap<NodeId, SourceFactory>,
     pub(super) stores: BTreeMap<StoreName, StoreEntry>,
     pub(super) globals: BTreeMap<StoreName, GlobalEntry>,
+    pub(super) shapes: BTreeMap<StoreName, (Shape, Shape)>,
     pub(super) repartitions: Vec<Repartition>,
     /// Steps whose inputs must have the same partition count.
     pub(super) copartitioned: Vec<NodeId>,
@@ -117,6 +118,7 @@ impl Graph {
             sources: BTreeMap::new(),
             stores: BTreeMap::new(),
             globals: BTreeMap::new(),
+            shapes: BTreeMap::new(),
             repartitions: Vec::new(),
             copartitioned: Vec::new(),
             keepers: Vec::new(),
@@ -177,6 +179,10 @@ impl Graph {
     pub fn global(&mut self, spec: StoreSpec, node: NodeId, check: GlobalCheck) {
         self.new_store(&spec.name);
         self.globals.insert(spec.name.clone(), GlobalEntry { spec, node, check });
+    }
+    /// How people write a store's keys and read its values.
+    pub fn shape(&mut self, store: &StoreName, key: Shape, value: Shape) {
+        self.shapes.insert(store.clone(), (key, value));
     }
     fn new_store(&mut self, name: &StoreName) {
         if self.stores.contains_key(name) || self.globals.contains_key(name) {

@@ -103,7 +103,9 @@ impl Topology {
         }
         for part in self.subtopologies().iter().filter(|s| s.has_tasks()) {
             let tasks = self.sources_of(part).iter().filter_map(|t| layout.partitions.get(t)).max().copied();
-            for changelog in part.stores.iter().filter_map(|s| self.graph.stores[s].spec.changelog.as_ref()) {
+            let read = self.sources_of(part);
+            let logs = part.stores.iter().filter_map(|s| self.graph.stores[s].spec.changelog.as_ref());
+            for changelog in logs.filter(|c| !read.contains(&c.topic)) {
                 all.push(InternalTopic {
                     name: changelog.topic.clone(),
                     partitions: tasks,

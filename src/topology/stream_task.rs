@@ -78,11 +78,11 @@ impl Task for StreamTask {
         };
         self.dirty = true;
         let mut cx = ProcessorCx::new(cx, &self.environment, Some(&record), self.stream_time.1);
-        self.ingests[source].ingest(&record, &mut cx)?;
+        self.ingests[source].ingest(&record, &mut cx).map_err(held)?;
         self.stream_time.1 = cx.stream_time();
         for p in &mut self.punctuators {
             if p.is_due(cx.now(), self.stream_time.1) {
-                p.run_due(cx.now(), &mut cx)?;
+                p.run_due(cx.now(), &mut cx).map_err(held)?;
             }
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Task for StreamTask {
         for p in &mut self.punctuators {
             if p.is_due(now, self.stream_time.1) {
                 self.dirty = true;
-                p.run_due(now, &mut cx)?;
+                p.run_due(now, &mut cx).map_err(held)?;
             }
         }
         Ok(())
@@ -129,6 +129,14 @@ impl Task for StreamTask {
     fn close(&mut self, _how: Close) {
         self.ingests.clear();
         self.punctuators.clear();
+    }
+}
+
+/// A registry that is away or refuses us, or whatever else a node could not reach, is nothing that the record is to blame for.
+fn held(error: TaskError) -> TaskError {
+    match error {
+        TaskError::Failed(e) if e.fault == Fault::Unreachable || e.code == codes::REGISTRY_REFUSED => TaskError::Held(Arc::new(e)),
+        other => other,
     }
 }
 

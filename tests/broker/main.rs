@@ -8,12 +8,15 @@ mod registry;
 mod scenarios;
 mod story;
 mod streams;
+mod tables;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use readback::demo::stack::{Stack, StackOptions};
+use readback::ids::Tp;
 use readback::kafka::rdkafka::{RdCluster, RdConfig};
+use readback::kafka::{Cluster as _, Isolation};
 
 static IN_USE: RwLock<()> = RwLock::new(());
 
@@ -34,6 +37,15 @@ fn cluster_at(brokers: &str) -> RdCluster {
 /// Clients whose session outlasts a restart of the broker: after a shorter one the group fences them by what is left of themselves.
 fn patient_cluster() -> RdCluster {
     RdCluster::new(RdConfig { session: Duration::from_secs(45), ..RdConfig::new(stack().brokers()) }).expect("settings")
+}
+
+/// Starts the killed broker and waits until it leads its partitions. A broker that is asked to end a transaction before that drops
+/// the markers ("Couldn't find leader endpoint"), and the transaction hangs: a fault of brokers that are their own controller.
+fn restart_broker() {
+    stack().start_broker().expect("start");
+    let mut reader = cluster_at(stack().brokers()).reader(Isolation::Committed).expect("a reader");
+    let offsets = Tp::new("__consumer_offsets", 0);
+    until("a leader", || reader.ends(&offsets, Isolation::Committed).ok());
 }
 
 /// A cluster in use by many tests at once.

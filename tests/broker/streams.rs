@@ -67,7 +67,7 @@ fn start(name: &str, dir: &Path) -> Running {
         let waiting = |e: &readback::error::Error| panic!("{e}");
         let application = application(&name);
         let process = Process::start(&application, &config, &prometheus::Registry::new(), tokio.handle(), &told, &waiting);
-        match process.unwrap_or_else(|e| panic!("{e}")).run(&told, &|_| ()) {
+        match process.unwrap_or_else(|e| panic!("{e}")).run(&told, &|_, _| ()) {
             ProcessEnd::Stopped => {}
             ProcessEnd::Failed(e) => panic!("{e}"),
         }

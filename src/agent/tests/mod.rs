@@ -31,7 +31,14 @@ pub(super) struct Fill {
 }
 
 impl Renderer for Fill {
-    fn render(&self, contract: &ContractName, _: &CallName, key: &OperationKey, p: &Parameters) -> Result<Rendered, String> {
+    fn render(
+        &self,
+        contract: &ContractName,
+        _: &CallName,
+        key: &OperationKey,
+        p: &Parameters,
+        _: Option<&str>,
+    ) -> Result<Rendered, String> {
         if p.0.get("sku").is_some_and(|s| s == "bad") {
             return Err("sku does not match its pattern".into());
         }
@@ -45,6 +52,7 @@ impl Renderer for Fill {
                 body: Some(body.into_bytes()),
                 ..Default::default()
             },
+            look_at: None,
             definition: self.definition.lock().expect("no panic").clone(),
         })
     }
@@ -281,8 +289,7 @@ pub(super) fn effects(out: &[Output]) -> Vec<&Intent> {
     intents(out).into_iter().filter(|i| i.kind == IntentKind::Effect).collect()
 }
 pub(super) fn forwarded(out: &[Output]) -> Vec<&Command> {
-    let control = |o| if let &Output::Control(ref c, _) = o { c.command.as_ref() } else { None };
-    out.iter().filter_map(control).collect()
+    out.iter().filter_map(|o| if let Output::Control(c, _) = o { c.command.as_ref() } else { None }).collect()
 }
 pub(super) fn dead(out: &[Output]) -> Vec<&DeadLetter> {
     out.iter().filter_map(|o| if let Output::DeadLetter(d) = o { Some(&**d) } else { None }).collect()

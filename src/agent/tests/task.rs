@@ -60,6 +60,7 @@ fn config() -> OperationsConfig {
         dead_letters: Some(sink("agent.dead")),
         clock_error: Duration::from_millis(500),
         fetcher: Some(Arc::new(AtOnce)),
+        metrics: None,
         weakened: None,
     }
 }
@@ -75,7 +76,10 @@ impl InputFetcher for AtOnce {
 
 impl Rig {
     fn new() -> Self {
-        let plan = subtopology(config(), 1).expect("a good configuration");
+        Self::of(config())
+    }
+    fn of(config: OperationsConfig) -> Self {
+        let plan = subtopology(config, 1).expect("a good configuration");
         let home = partition_of(b"op-1", 4).0;
         let clock = Arc::new(ManualClock::at(Now::default()));
         clock.advance(Duration::from_secs(1));
@@ -300,4 +304,33 @@ fn c100_dead_letters_do_not_grow() {
         letter = rig.cx(|task, cx| task.process(record, cx)).remove(0);
     }
     assert_eq!(size(&letter), first);
+}
+
+/// If this broke, work that is taken back and done again would count twice, and redeliveries would look like new requests.
+#[test]
+fn what_happens_is_counted_once_it_is_committed() {
+    let registry = prometheus::Registry::new();
+    let metrics = Some(Metrics::new(&registry).expect("new names"));
+    let mut rig = Rig::of(OperationsConfig { metrics, ..config() });
+    let count = |name: &str, label: &str| -> f64 {
+        let families = registry.gather();
+        let of = families.iter().filter(|f| f.name() == name).flat_map(|f| f.get_metric());
+        of.filter(|m| m.get_label().iter().any(|l| l.value() == label)).map(|m| m.get_counter().get_value()).sum()
+    };
+    let admitted = || count("readback_operations_admitted_total", "place-order");
+    rig.put(INTAKE, &intake(request(INPUT)));
+    assert_eq!(admitted(), 0.0, "nothing is committed yet");
+    rig.stores.aborted();
+    rig.task.aborted();
+    rig.put(INTAKE, &intake(request(INPUT)));
+    rig.commit();
+    assert_eq!(admitted(), 1.0);
+    rig.put(INTAKE, &intake(request(INPUT)));
+    rig.put(INTAKE, &intake(request("{\"other\": true}")));
+    rig.advance(Duration::from_secs(600));
+    rig.commit();
+    assert_eq!(admitted(), 1.0);
+    assert_eq!(count("readback_operations_redelivered_total", "place-order"), 2.0);
+    assert_eq!(count("readback_operations_refused_total", &codes::REQUEST_CONFLICT.to_string()), 1.0);
+    assert_eq!(count("readback_operations_ended_total", "expired"), 1.0);
 }

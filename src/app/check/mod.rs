@@ -128,6 +128,7 @@ fn edges(application: &Application, config: &ProcessConfig) -> Vec<Edge> {
     let mut all: Vec<Edge> = own.flat_map(|part| inside(application, part)).collect();
     for (contract, call, spec) in calls(application) {
         let mut promises = vec![Promised { promise: spec.promise().words().into(), because: because(spec) }];
+        promises.extend(on_version(spec));
         if !spec.proposal {
             let kept = show_duration(config.effects.audit.0);
             promises.push(Promised {
@@ -180,6 +181,17 @@ fn calls(application: &Application) -> Vec<(&ContractName, &CallName, &Call)> {
         }
     }
     all
+}
+
+/// What keeps an effect off a resource that has changed.
+fn on_version(call: &Call) -> Option<Promised> {
+    let precondition = call.precondition?;
+    let because = match (precondition.sent, precondition.read) {
+        (true, false) => "the request carries the version, and the target compares it",
+        (true, true) => "read before each send; the request carries the version, and the target compares it",
+        (false, _) => "read before each send; what changes it in between is not seen",
+    };
+    Some(Promised { promise: "only on the version that the requester saw".into(), because: because.into() })
 }
 
 fn because(call: &Call) -> String {

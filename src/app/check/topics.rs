@@ -14,17 +14,12 @@ use crate::task::InternalTopic;
 use crate::time::show_duration;
 use crate::topology::Role;
 
+use super::super::compose::{create_command, external_topics};
 use super::{Finding, Report, WEAK};
 
 /// Topics that the user owns: they exist, and keep what they are given.
 pub(super) fn of_the_user(report: &mut Report, application: &Application, config: &ProcessConfig, admin: &dyn Admin) -> Result<()> {
-    let topology = &application.topology;
-    let sources = topology.external_sources();
-    let mut all: Vec<TopicName> = sources.iter().cloned().chain(topology.external_sinks()).collect();
-    all.extend(application.results.iter().chain(&application.dead_letters).cloned());
-    all.sort();
-    all.dedup();
-    for name in &all {
+    for name in &external_topics(application) {
         let Some(info) = admin.topic(name).map_err(error_of)? else {
             missing(report, name, config);
             continue;
@@ -72,8 +67,8 @@ fn missing(report: &mut Report, name: &TopicName, config: &ProcessConfig) {
         let text = format!("{name} does not exist; a start creates it with {} partitions", config.topics.partitions);
         return report.warnings.push(Finding::new(WEAK, text, "topics.create"));
     }
-    let hint = format!("kafka-topics.sh --bootstrap-server {} --create --topic {name} --partitions <n>", config.brokers);
-    report.contradictions.push(Finding::new(codes::TOPIC_MISSING, format!("{name} does not exist"), hint));
+    let what = format!("{name} does not exist");
+    report.contradictions.push(Finding::new(codes::TOPIC_MISSING, what, create_command(name, config)));
 }
 
 /// What it takes to lose a record that was acknowledged, or to be unable to write one.

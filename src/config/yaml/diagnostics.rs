@@ -172,28 +172,27 @@ impl Diagnostics {
             _ => Err(self),
         }
     }
-    /// All of it as people read it, with a count at the end.
+    /// As people read it, with a count at the end. Beside errors no warnings: half of them would follow from the errors.
     pub fn render(&self, color: bool) -> String {
+        let worst = self.all.iter().map(|d| d.severity).min();
         let mut text = String::new();
-        for d in &self.all {
+        for d in self.all.iter().filter(|d| Some(d.severity) == worst) {
             text += &d.render(color);
             text.push('\n');
         }
         text + &self.summary()
     }
-    /// `2 errors, 1 warning; nothing was started. …`
-    pub fn summary(&self) -> String {
+    /// `2 errors; nothing was started. …`, or the count of warnings where there is no error.
+    fn summary(&self) -> String {
         let count = |s| self.all.iter().filter(|d| d.severity == s).count();
         let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        let mut text = plural(errors, "error");
-        if warnings > 0 {
-            text += &format!(", {}", plural(warnings, "warning"));
+        match self.all.iter().find(|d| d.severity == Severity::Error) {
+            Some(first) => {
+                let errors = plural(count(Severity::Error), "error");
+                format!("{errors}; nothing was started. `readback explain {}` tells more.", first.code)
+            }
+            None => plural(count(Severity::Warning), "warning"),
         }
-        if let Some(first) = self.all.iter().find(|d| d.severity == Severity::Error) {
-            text += &format!("; nothing was started. `readback explain {}` tells more.", first.code);
-        }
-        text
     }
 
     fn add(&mut self, severity: Severity, code: Code, at: Option<Site>, message: String) -> &mut Diagnostic {

@@ -138,6 +138,7 @@ impl Node {
     pub fn integer(&self, min: i64, max: i64, d: &mut Diagnostics) -> Option<i64> {
         match self.plain().and_then(|t| t.replace('_', "").parse::<i64>().ok()) {
             Some(n) if (min..=max).contains(&n) => Some(n),
+            _ if max == i64::MAX => self.wrong(&format!("a whole number, at least {min}"), d),
             _ => self.wrong(&format!("a whole number from {min} to {max}"), d),
         }
     }
@@ -193,7 +194,12 @@ impl Node {
     pub fn secret(&self, d: &mut Diagnostics) -> Option<SecretRef> {
         let entries = match &self.kind {
             Kind::Map(entries) if is_reference(entries) => entries,
-            _ => return self.wrong("a reference: { env: NAME } or { file: PATH }", d),
+            _ => {
+                // The line is not drawn: what stands there may be the secret itself.
+                d.general(codes::BAD_VALUE, format!("{:?}: a secret is named by a reference, never written out", self.at))
+                    .note("write { env: NAME } or { file: PATH }");
+                return None;
+            }
         };
         let (name, target) = &entries[0];
         match name.text.as_str() {

@@ -24,7 +24,7 @@ pub fn parse_size(text: &str) -> Option<usize> {
         _ => return None,
     };
     let bytes = number * factor;
-    (bytes >= 0.0 && bytes < 1e15).then_some(bytes as usize)
+    (0.0..1e15).contains(&bytes).then_some(bytes as usize)
 }
 
 /// Reads `500`, `20k`, `2M`, `1.5G` as a count.
@@ -39,7 +39,7 @@ pub fn parse_count(text: &str) -> Option<i64> {
         _ => return None,
     };
     let count = number * factor;
-    (count >= 0.0 && count < 9e15).then_some(count as i64)
+    (0.0..9e15).contains(&count).then_some(count as i64)
 }
 
 /// Reads `500/hour`, `2M/day`, `10/5s`.

@@ -121,7 +121,7 @@ calls:
     assert_eq!((proposed.body.as_str(), proposed.cost.tokens), ("{\"sku\":1}", 812));
     assert!(call.proposed(&answer(200, &json!({ "choices": [] }))).is_err());
     let Value::Object(p) = json!({ "prompt": "p" }) else { panic!("an object") };
-    let body = call.render(&Parameters(p), &WireKey::new("k")).expect("renders").body.expect("a body");
+    let body = call.render(&Parameters(p), &WireKey::new("k"), None).expect("renders").body.expect("a body");
     let body: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!(body, json!({ "model": "m-2", "messages": [{ "role": "user", "content": "p" }], "n": 1 }));
 }

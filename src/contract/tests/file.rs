@@ -107,11 +107,11 @@ fn the_wire_key_is_the_operations_and_nobody_elses() {
 #[test]
 fn requests_are_rendered_from_declared_parameters_only() {
     let (call, key) = (create(), WireKey::new("k-1"));
-    let request = call.render(&parameters(), &key).expect("renders");
+    let request = call.render(&parameters(), &key, None).expect("renders");
     let body: Value = serde_json::from_slice(request.body.as_deref().expect("a body")).expect("JSON");
     assert_eq!(body, json!({ "sku": "A-1", "quantity": 3, "client_ref": "k-1" }));
     assert_eq!((request.method.as_str(), request.path.as_str(), request.query.as_str()), ("POST", "/orders", ""));
-    assert_eq!(request, call.render(&parameters(), &key).expect("renders"));
+    assert_eq!(request, call.render(&parameters(), &key, None).expect("renders"));
     let read = call.render_readback(&parameters(), &key, None).expect("renders");
     assert_eq!(
         read,
@@ -132,7 +132,7 @@ fn requests_are_rendered_from_declared_parameters_only() {
         p.0.insert(name.into(), value);
         let wrong = call.check(&p).expect_err(why).join("; ");
         assert!(wrong.contains(why), "{wrong}");
-        assert!(call.render(&p, &key).is_err());
+        assert!(call.render(&p, &key, None).is_err());
     }
 }
 

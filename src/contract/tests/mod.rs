@@ -10,6 +10,7 @@ use crate::intents::RenderedRequest;
 mod answers;
 mod file;
 mod judge;
+mod precondition;
 
 const ORDERS: &str = r#"contract: orders
 version: 3

@@ -1,40 +1,39 @@
 //! Every row of the table in `src/docs/decide.md`, on the pure functions.
 
-use super::bench::{command, intent, now, rules, sec};
+use super::bench::{command, intent, now, rules, said, sec};
 use crate::contract::{Completion, Confirm, Retention};
 use crate::effects::{
     Action, AttemptState, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rules, Seen, Stamp, Verdict, WarrantKind, apply,
     decide, fold, journal,
 };
 use crate::error::codes;
-use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Resolution, Status};
+use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Hearsay, Resolution, Status};
 use crate::time::WallTime;
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts { lane_free: true, permit: true, read_permit: true, reading: false, drift: false, denied: None }
 }
 
-fn t(seconds: u64) -> WallTime {
+pub(super) fn t(seconds: u64) -> WallTime {
     now().wall.plus(sec(seconds))
 }
 
-fn queued() -> LedgerRecord {
+pub(super) fn queued() -> LedgerRecord {
     LedgerRecord::queued(&intent("op-1"), 1)
 }
 
-fn out(n: i32, class: AnswerClass) -> Event {
-    let token = format!("t-{n}").into();
-    Event::Finished(Outcome { attempt: n, token, class, status: None, digest: None, reference: None, retry_at: None })
+pub(super) fn out(n: i32, class: AnswerClass) -> Event {
+    Event::Finished(Outcome { said: said(n, &format!("t-{n}"), class), retry_at: None })
 }
 
-fn send(r: &mut LedgerRecord, rules: &Rules, at: WallTime) {
+pub(super) fn send(r: &mut LedgerRecord, rules: &Rules, at: WallTime) {
     let Action::Journal(w) = decide(r, &facts(), rules, at) else { panic!("{:?}", decide(r, &facts(), rules, at)) };
     let token = format!("t-{}", r.attempts.len() + 1).into();
     journal(r, w, Stamp { epoch: "e".into(), token, at }, rules);
 }
 
 /// Decides and applies until there is something for the stage to do.
-fn rest(r: &mut LedgerRecord, rules: &Rules, at: WallTime) -> Action {
+pub(super) fn rest(r: &mut LedgerRecord, rules: &Rules, at: WallTime) -> Action {
     for _ in 0..8 {
         let action = decide(r, &facts(), rules, at);
         if !matches!(action, Action::Settle | Action::Park(..) | Action::End(_)) {
@@ -45,7 +44,7 @@ fn rest(r: &mut LedgerRecord, rules: &Rules, at: WallTime) -> Action {
     panic!("never at rest")
 }
 
-fn run(rules: &Rules, events: &[(u64, Event)]) -> LedgerRecord {
+pub(super) fn run(rules: &Rules, events: &[(u64, Event)]) -> LedgerRecord {
     let mut r = queued();
     send(&mut r, rules, t(0));
     for (at, e) in events {
@@ -55,11 +54,11 @@ fn run(rules: &Rules, events: &[(u64, Event)]) -> LedgerRecord {
     r
 }
 
-fn read(at: u64, verdict: Verdict) -> (u64, Event) {
+pub(super) fn read(at: u64, verdict: Verdict) -> (u64, Event) {
     (at, Event::Read { at: t(at), verdict, digest: None })
 }
 
-fn one() -> Verdict {
+pub(super) fn one() -> Verdict {
     Verdict::One { reference: None }
 }
 
@@ -181,15 +180,7 @@ fn parked_rows() {
     assert_eq!(decide(&parked, &facts(), &nothing, t(99)), Action::Wait(None));
     let hear = |token: &str| {
         let token = token.into();
-        Event::Hearsay(Outcome {
-            attempt: 1,
-            token,
-            class: AnswerClass::Applied,
-            status: None,
-            digest: None,
-            reference: None,
-            retry_at: None,
-        })
+        Event::Hearsay(Hearsay { token, ..said(1, "", AnswerClass::Applied) })
     };
     let answer = Rules { confirm: Confirm::Answer, ..nothing };
     let mut r = parked.clone();
@@ -203,104 +194,6 @@ fn parked_rows() {
     (c.seen, c.resolution) = (Some(r.version), Some(Resolution::Applied));
     fold(&mut r, Event::Command { command: Box::new(c), burned: vec![] }, &answer, t(3));
     assert_eq!(r.end, Some(Status::ResolvedApplied), "one person suffices for applied");
-}
-
-/// If this broke, an approval given for one plan would release another's bytes (C20, research h).
-#[test]
-fn approvals_bind_to_the_plan() {
-    let mut r = queued();
-    let mut c = command(CommandKind::ApproveLate, "op-1", "a-1");
-    c.seen = Some(r.version);
-    c.approval = Some(crate::intents::Approval {
-        approval_id: "ap".into(),
-        tenant: "acme".into(),
-        operation_id: "op-1".into(),
-        plan_hash: "another-plan".into(),
-        approver: "approver".into(),
-        decision: crate::intents::Decision::Approve,
-        expires_at: t(60),
-        policy_version: "2".into(),
-        reason: None,
-    });
-    let said = |r: &mut LedgerRecord, c: &crate::intents::Command| {
-        fold(r, Event::Command { command: Box::new(c.clone()), burned: vec![] }, &rules(), t(0)).expect("answered").code
-    };
-    assert_eq!(said(&mut r, &c), Some(codes::COMMAND_REFUSED));
-    assert_eq!(r.approval, None);
-    c.command_id = "a-2".into();
-    c.approval.as_mut().expect("set above").plan_hash = "plan-1".into();
-    assert_eq!(said(&mut r, &c), None);
-    c.kind = CommandKind::Revoke;
-    c.command_id = "v-1".into();
-    said(&mut r, &c);
-    let Action::End(e) = decide(&r, &facts(), &rules(), t(0)) else { panic!() };
-    assert_eq!(e.status, Status::Denied);
-}
-
-/// An approval as the topic brings it.
-fn approve(id: &str, seen: Option<i64>, expires_at: WallTime) -> crate::intents::Command {
-    let mut c = command(CommandKind::ApproveLate, "op-1", id);
-    c.seen = seen;
-    c.approval = Some(crate::intents::Approval {
-        approval_id: id.into(),
-        tenant: "acme".into(),
-        operation_id: "op-1".into(),
-        plan_hash: "plan-1".into(),
-        approver: "approver".into(),
-        decision: crate::intents::Decision::Approve,
-        expires_at,
-        policy_version: "2".into(),
-        reason: None,
-    });
-    c
-}
-
-/// If this broke, an approval from the topic, which knows a plan and no version, would never be taken after the hand-over; or one
-/// by hand would be taken although the operation has changed since.
-#[test]
-fn late_approvals_are_bound_by_plan_and_where_named_by_version() {
-    let said = |r: &mut LedgerRecord, c: crate::intents::Command| {
-        fold(r, Event::Command { command: Box::new(c), burned: vec![] }, &rules(), t(0)).expect("answered").code
-    };
-    let mut r = queued();
-    assert_eq!(said(&mut r, approve("a-1", None, t(60))), None);
-    assert_eq!(r.approval.as_ref().map(|a| a.id.as_str()), Some("a-1"));
-    let stale = r.version - 1;
-    assert_eq!(said(&mut r, approve("a-2", Some(stale), t(60))), Some(codes::STALE_VERSION));
-    assert_eq!(said(&mut r, approve("a-3", None, t(0))), Some(codes::COMMAND_REFUSED), "it has expired");
-    assert_eq!(r.approval.as_ref().map(|a| a.id.as_str()), Some("a-1"));
-}
-
-/// If this broke, taking back an approval that was never used, or was replaced, would void the one that a person stands by.
-#[test]
-fn a_revoke_takes_back_the_approval_that_it_names() {
-    let said = |r: &mut LedgerRecord, c: crate::intents::Command| {
-        fold(r, Event::Command { command: Box::new(c), burned: vec![] }, &rules(), t(0)).expect("answered").code
-    };
-    let revoke = |named: &str, id: &str| {
-        let mut c = approve(named, None, t(60));
-        (c.kind, c.command_id) = (CommandKind::Revoke, id.into());
-        c
-    };
-    let mut r = queued();
-    said(&mut r, approve("a-1", None, t(60)));
-    assert_eq!(said(&mut r, revoke("a-0", "v-0")), Some(codes::COMMAND_REFUSED));
-    assert!(!r.revoked);
-    assert_eq!(said(&mut r, revoke("a-1", "v-1")), None);
-    assert!(r.revoked);
-}
-
-/// C20: an approval for another plan, or one that has run out since the hand-over, must not let a further send go.
-#[test]
-fn the_spent_approval_is_asked_again_at_each_send() {
-    use crate::effects::stage::approval_over;
-    let mut r = queued();
-    assert_eq!(approval_over(&r, t(0)), None, "none was needed");
-    fold(&mut r, Event::Command { command: Box::new(approve("a-1", None, t(60))), burned: vec![] }, &rules(), t(0));
-    assert_eq!(approval_over(&r, t(59)), None);
-    assert!(approval_over(&r, t(60)).is_some_and(|d| d.detail.contains("expired")));
-    r.plan_hash = Some("plan-2".into());
-    assert!(approval_over(&r, t(0)).is_some_and(|d| d.detail.contains("another plan")));
 }
 
 /// If this broke, the ledger's schema and its record would part, and a restore would fail.

@@ -158,7 +158,8 @@ fn within_a_process_the_burn_decides() {
     assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Maybe, "handed over: no proof");
 }
 
-/// If this broke, what a former owner saw would be lost, or believed without its token (C14, rule 13).
+/// C109: what a former owner saw must not be lost, and without its token it must not count: it can neither send nor mark (C14,
+/// rule 13).
 #[test]
 fn hearsay_counts_by_its_token_only() {
     let mut b = sent();

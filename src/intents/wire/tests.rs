@@ -123,7 +123,9 @@ fn intent(full: bool) -> Intent {
                 policy_version: "p".into(),
             },
         ),
+        other_approver: true,
         cost: Cost::default(),
+        look_at: None,
         traceparent: None,
     }
 }

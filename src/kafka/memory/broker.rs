@@ -12,7 +12,7 @@ use crate::record::OutRecord;
 use crate::time::{MonoTime, SharedClock};
 
 use super::Limits;
-use super::faults::{Faults, HeldMarkers};
+use super::faults::{Faults, HeldMarkers, Lie};
 use super::group::{Group, MemberId, Waits};
 use super::log::{Body, Log, TxSeq};
 
@@ -249,7 +249,9 @@ impl Broker {
             return Err(KafkaFault::new(Class::Abort, DOING, &by.group, format!("{stale:?}")));
         }
         self.txn(DOING, tx, epoch)?.groups.insert(by.group.clone());
-        self.groups.entry(by.group.clone()).or_default().hold(tx, next, mark);
+        if self.faults.lie != Some(Lie::OffsetsDropped) {
+            self.groups.entry(by.group.clone()).or_default().hold(tx, next, mark);
+        }
         Ok(())
     }
 

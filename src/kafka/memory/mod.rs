@@ -18,7 +18,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use faults::{Call, HeldMarkers, LostAnswer};
+pub use faults::{Call, HeldMarkers, Lie, LostAnswer};
 pub use sink::MemorySink;
 pub use source::{MemorySource, MemoryStamp};
 
@@ -179,6 +179,11 @@ impl MemoryCluster {
     pub fn hold_markers(&self, what: HeldMarkers) {
         self.broker().hold_markers(what);
         self.changed();
+    }
+
+    /// From now on the cluster does not keep this promise.
+    pub fn lie(&self, about: Lie) {
+        self.broker().faults.lie = Some(about);
     }
 
     /// Takes the broker away, or gives it back. Nothing it knows is lost.

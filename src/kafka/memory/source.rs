@@ -1,5 +1,7 @@
 //! A consumer in a slot, in a group, reading committed records.
 
+#![allow(clippy::result_large_err)] // An input that ends the poll is the error; it is made once and moved once.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{GroupId, SlotName, TopicName, Tp};
@@ -10,7 +12,7 @@ use crate::offset::NextOffset;
 
 use super::MemoryCluster;
 use super::broker::Broker;
-use super::faults::Call;
+use super::faults::{Call, Lie};
 use super::group::{MemberId, Standing};
 use super::log::Read;
 
@@ -44,6 +46,8 @@ struct Cursor {
     drained: bool,
     /// Whether the position is out of range and was reported.
     stuck: bool,
+    /// Whether its owner wants none of it now.
+    paused: bool,
 }
 
 /// A consumer of the in-process log.
@@ -145,10 +149,12 @@ impl MemorySource {
     /// Reads one partition: a record, or once that there is none.
     fn fetch(&mut self, broker: &Broker, tp: &Tp) -> Option<Input> {
         let cursor = self.cursors.get_mut(tp)?;
-        if cursor.stuck {
+        if cursor.stuck || cursor.paused {
             return None;
         }
-        let read = broker.log(tp).map_or(Read::OutOfRange, |log| log.read(tp, cursor.at, Isolation::Committed));
+        let dirty = broker.faults.lie == Some(Lie::DirtyReads);
+        let isolation = if dirty { Isolation::Uncommitted } else { Isolation::Committed };
+        let read = broker.log(tp).map_or(Read::OutOfRange, |log| log.read(tp, cursor.at, isolation));
         match read {
             Read::Record(record) => {
                 cursor.at = record.offset.next();
@@ -170,7 +176,7 @@ impl MemorySource {
 
     /// The shared partitions in turn, beginning after the one that was served last.
     fn fetch_shared(&mut self, broker: &Broker) -> Option<Input> {
-        let shared = |c: &(&Tp, &Cursor)| c.1.reading == Reading::Shared && !c.1.stuck;
+        let shared = |c: &(&Tp, &Cursor)| c.1.reading == Reading::Shared && !c.1.stuck && !c.1.paused;
         let mut turn: Vec<Tp> = self.cursors.iter().filter(shared).map(|(tp, _)| tp.clone()).collect();
         if let Some(last) = &self.last {
             let after = turn.partition_point(|tp| tp <= last);
@@ -222,7 +228,7 @@ impl Source for MemorySource {
             return Err(KafkaFault::new(Class::Config, "confirming", partitions, "no assignment is pending"));
         }
         start.iter().try_for_each(|(tp, ..)| self.assigned("confirming", tp))?;
-        let cursor = |at, reading| Cursor { at, reading, drained: false, stuck: false };
+        let cursor = |at, reading| Cursor { at, reading, drained: false, stuck: false, paused: false };
         self.cursors = start.iter().map(|(tp, at, reading)| (tp.clone(), cursor(*at, *reading))).collect();
         self.owed = Owed::Nothing;
         Ok(())
@@ -262,6 +268,21 @@ impl Source for MemorySource {
             }
         }
         Ok(())
+    }
+
+    fn pause(&mut self, tps: &[Tp]) -> KResult<()> {
+        for tp in tps {
+            self.assigned("pausing", tp)?;
+            self.cursors.get_mut(tp).into_iter().for_each(|c| c.paused = true);
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, from: &[(Tp, NextOffset)]) -> KResult<()> {
+        for (tp, _) in from {
+            self.cursors.get_mut(tp).into_iter().for_each(|c| c.paused = false);
+        }
+        self.seek(from)
     }
 
     fn position(&self, tp: &Tp) -> Option<NextOffset> {

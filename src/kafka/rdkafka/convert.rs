@@ -12,21 +12,29 @@ use crate::offset::{NextOffset, Offset};
 use crate::record::{Header, Headers, InRecord};
 use crate::time::WallTime;
 
-/// Copies key, value and headers once; `tp` is the caller's, so that no topic name is allocated.
+/// Copies key and value once, into one allocation, and headers; `tp` is the caller's, so that no topic name is allocated.
 pub(super) fn in_record(tp: Tp, message: &BorrowedMessage<'_>) -> InRecord {
     let headers = message.headers().map(|found| {
         let copy = |h: RdHeader<'_, &[u8]>| Header { name: h.key.to_owned(), value: h.value.map(Bytes::copy_from_slice) };
         Headers(found.iter().map(copy).collect())
     });
+    let (key, value) = joined(message.key(), message.payload());
     InRecord {
         tp,
         offset: Offset(message.offset()),
         // C031: a negative time is no time, and no reason to stop.
         timestamp: message.timestamp().to_millis().filter(|t| *t >= 0).map(WallTime),
-        key: message.key().map(Bytes::copy_from_slice),
-        value: message.payload().map(Bytes::copy_from_slice),
+        key,
+        value,
         headers: headers.unwrap_or_default(),
     }
+}
+
+/// Both in one buffer: nearly every record has both, and they live equally long.
+fn joined(key: Option<&[u8]>, value: Option<&[u8]>) -> (Option<Bytes>, Option<Bytes>) {
+    let whole = Bytes::from([key.unwrap_or_default(), value.unwrap_or_default()].concat());
+    let split = key.map_or(0, <[u8]>::len);
+    (key.map(|_| whole.slice(..split)), value.map(|_| whole.slice(split..)))
 }
 
 pub(super) fn out_headers(headers: &Headers) -> OwnedHeaders {

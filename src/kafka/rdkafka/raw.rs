@@ -86,8 +86,8 @@ impl Drop for Reports {
     }
 }
 
-/// Waits until nothing is queued or under way, at most `limit`. Only for producers that report errors alone: reports that nobody
-/// serves count as under way.
+/// Sends all that lingers and waits until nothing is queued or under way, at most `limit`. A record counts as under way until its
+/// report is served.
 pub(super) fn flush<C: ClientContext>(client: &Client<C>, limit: Duration) -> bool {
     // SAFETY: the client lives; the call is thread-safe.
     unsafe { c::rd_kafka_flush(client.native_ptr(), millis(limit)) == NO_ERROR }

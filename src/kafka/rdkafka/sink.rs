@@ -16,6 +16,11 @@ use crate::record::OutRecord;
 
 /// How long one call to become the only producer of the slot waits.
 const INIT_SLICE: Duration = Duration::from_millis(500);
+/// How long one wait for undelivered records lasts before reports are served again: the client counts a record as under way until
+/// its report is taken.
+const SETTLE_SLICE: Duration = Duration::from_millis(1);
+/// The same where only refusals are reported.
+const SETTLE_SLICE_UNREPORTED: Duration = Duration::from_millis(100);
 /// Reports are served at least every so many records, so that the client's own count stays low.
 const SERVE_EVERY: u32 = 1024;
 
@@ -106,26 +111,20 @@ impl RdSink {
         self.reports.serve(wait, &mut |r| seen.take(&r))
     }
 
-    /// Waits until every record is delivered or refused. False when the time is up.
+    /// Sends what is queued without lingering and waits until every record is delivered or refused. False when the time is up.
     fn settle(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
+        let slice = if self.limits.reports { SETTLE_SLICE } else { SETTLE_SLICE_UNREPORTED };
         loop {
             self.serve();
-            let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
-            let settled = match self.limits.reports {
-                true => self.producer.in_flight_count() == 0,
-                false => raw::flush(self.producer.client(), left),
-            };
-            if settled {
+            let left = until.saturating_duration_since(Instant::now()).min(slice);
+            if raw::flush(self.producer.client(), left) {
                 // A refusal may have come while we waited.
                 self.serve();
                 return true;
             }
             if left.is_zero() {
                 return false;
-            }
-            if self.limits.reports {
-                self.serve_one(left);
             }
         }
     }

@@ -44,6 +44,8 @@ pub struct RdSource {
     fenced: Option<Instant>,
     /// Lost with a former consumer: there is nothing to unassign any more.
     bygone: Vec<Tp>,
+    /// Paused. The client remembers that beyond an assignment; we don't.
+    paused: Vec<Tp>,
     consumer: Option<Arc<BaseConsumer<Context>>>,
 }
 
@@ -77,6 +79,7 @@ impl RdSource {
             ours: Ours::default(),
             fenced: None,
             bygone: Vec::new(),
+            paused: Vec::new(),
             consumer: Some(Arc::new(consumer)),
         })
     }
@@ -104,6 +107,7 @@ impl RdSource {
     fn join_anew(&mut self) -> KResult<()> {
         let lost: Vec<Tp> = self.parts.iter().map(|p| p.tp.clone()).collect();
         self.close();
+        self.paused.clear();
         self.ready.clear();
         self.consumer = Some(Arc::new(subscribed(&self.cluster, &self.slot, &self.topics, &self.wake)?));
         self.fenced = None;
@@ -269,7 +273,8 @@ impl Source for RdSource {
         let done = if cooperative { consumer.incremental_assign(&list) } else { consumer.assign(&list) };
         done.map_err(|e| self.fault("taking an assignment", self.slot.name(), &e))?;
         self.ours.note(&consumer);
-        Ok(())
+        let again: Vec<Tp> = std::mem::take(&mut self.paused).into_iter().filter(|tp| assigned.partitions.contains(tp)).collect();
+        consumer.resume(&convert::partitions(&again)).map_err(|e| self.fault("resuming", self.slot.name(), &e))
     }
 
     fn released(&mut self, revoked: &Revoked) -> KResult<()> {
@@ -342,6 +347,20 @@ impl Source for RdSource {
                 Some((tp, e)) => return Err(self.fault(DOING, tp, &e)),
             }
         }
+    }
+
+    fn pause(&mut self, tps: &[Tp]) -> KResult<()> {
+        let done = self.consumer()?.pause(&convert::partitions(tps));
+        done.map_err(|e| self.fault("pausing", self.slot.name(), &e))?;
+        self.paused.extend(tps.iter().cloned());
+        Ok(())
+    }
+
+    fn resume(&mut self, from: &[(Tp, NextOffset)]) -> KResult<()> {
+        let done = self.consumer()?.resume(&convert::partitions(from.iter().map(|(tp, _)| tp)));
+        done.map_err(|e| self.fault("resuming", self.slot.name(), &e))?;
+        self.paused.retain(|tp| from.iter().all(|(again, _)| again != tp));
+        self.seek(from)
     }
 
     fn position(&self, tp: &Tp) -> Option<NextOffset> {

@@ -148,21 +148,38 @@ impl<C: Cluster> Bench<C> {
     }
 
     /// Turns the threads until `done`; looked at once in a while. Panics if it never comes.
-    pub fn run(&self, threads: &mut [&mut StreamThread<C>], mut done: impl FnMut(&[&mut StreamThread<C>]) -> bool) -> Result<()> {
+    pub fn run(&self, threads: &mut [&mut StreamThread<C>], done: impl FnMut(&[&mut StreamThread<C>]) -> bool) -> Result<()> {
+        let came = self.turn_until(threads, done)?;
+        assert!(came, "{}: nothing came of it; {}", self.name, told(threads));
+        Ok(())
+    }
+
+    /// Whether `done` came true within the limits.
+    fn turn_until(
+        &self,
+        threads: &mut [&mut StreamThread<C>],
+        mut done: impl FnMut(&[&mut StreamThread<C>]) -> bool,
+    ) -> Result<bool> {
         let started = self.clock.now().mono;
         for turn in 0..TURNS {
             self.round(threads)?;
             if turn % 20 == 0 && done(threads) {
-                return Ok(());
+                return Ok(true);
             }
-            assert!(self.clock.now().mono.since(started) < LIMIT, "{}: nothing came of it", self.name);
+            if self.clock.now().mono.since(started) >= LIMIT {
+                return Ok(false);
+            }
         }
-        panic!("{}: nothing came of {TURNS} turns", self.name)
+        Ok(false)
     }
 
     /// Turns the threads until a topic has this many committed records, and then some, in case there are more.
     pub fn run_until_count(&self, threads: &mut [&mut StreamThread<C>], topic: &TopicName, count: usize) -> Result<()> {
-        self.run(threads, |_| self.count(topic) >= count)?;
+        if !self.turn_until(threads, |_| self.count(topic) >= count)? {
+            // Written but not readable: a transaction that nobody ends. Not written: the input stands still.
+            let (committed, written) = (self.count(topic), self.records(topic, Isolation::Uncommitted).len());
+            panic!("{}: {committed} of {count} records of {topic}, {written} written; {}", self.name, told(threads));
+        }
         for _ in 0..50 {
             self.round(threads)?;
         }
@@ -222,4 +239,10 @@ pub fn text(bytes: Option<&[u8]>) -> String {
 /// `(key, value)` pairs: `n` numbers from `from`, the keys in turn.
 pub fn numbers(from: usize, n: usize, keys: &[&str]) -> Vec<(String, String)> {
     (from..from + n).map(|i| (keys[i % keys.len()].to_owned(), i.to_string())).collect()
+}
+
+/// What the threads are at.
+fn told<C: Cluster>(threads: &[&mut StreamThread<C>]) -> String {
+    let one = |t: &&mut StreamThread<C>| format!("{:?} with {:?}", t.state(), t.running());
+    threads.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -2,9 +2,11 @@
 //! any cluster: the same runs on the in-process log and on a real broker. Each panics where it does not hold.
 
 mod bench;
+mod held;
 mod tasks;
 
 pub use bench::{Bench, numbers, record, text};
+pub use held::{Away, a_record_without_its_schema_waits_alone};
 pub use tasks::{Diary, Script};
 
 use std::collections::BTreeMap;

@@ -1,14 +1,17 @@
 //! CEL expressions of topologies and contracts, with bounds of our own: the engine has none on evaluation, and a long chain of
 //! operators would overflow its stack. Expressions come from reviewed files only, never from a record.
 
-use std::collections::{BTreeSet, HashMap};
+mod check;
+
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{EntryExpr, Expr};
 use cel::objects::Key;
-use cel::{ExecutionError, IdedExpr, Program, Value as Cel};
+use cel::{ExecutionError, Program, Value as Cel};
 use serde_json::Value;
+
+pub use check::BadExpression;
 
 /// Longest source in bytes.
 pub const MAX_SOURCE: usize = 4 * 1024;
@@ -23,24 +26,6 @@ const MAX_STEPS: u64 = 4_000_000;
 
 /// The language's functions, made once: the engine's default context makes all of them anew, which takes longer than an evaluation.
 static LIBRARY: LazyLock<Arc<cel::Env>> = LazyLock::new(|| Arc::new(cel::Env::stdlib()));
-
-/// Names that are types of the language and no variables.
-const TYPE_NAMES: &[&str] = &[
-    "bool",
-    "bytes",
-    "double",
-    "duration",
-    "dyn",
-    "int",
-    "list",
-    "map",
-    "null_type",
-    "optional",
-    "string",
-    "timestamp",
-    "type",
-    "uint",
-];
 
 /// A compiled expression over named variables. Cheap to clone.
 #[derive(Clone)]
@@ -58,20 +43,10 @@ impl fmt::Debug for CelExpr {
 }
 
 impl CelExpr {
-    /// Compiles `source`, which may read the variables named in `known`. The error is one line for people.
-    pub fn compile(source: &str, known: &[&str]) -> Result<CelExpr, String> {
-        check_size(source)?;
-        let program = Program::compile(source)
-            .map_err(|e| e.errors.first().map_or_else(|| "does not parse".to_owned(), |first| first.msg.replace('\n', " ")))?;
-        let mut found = Found::default();
-        let loops = found.walk(program.expression(), &mut Vec::new());
-        if loops > MAX_LOOPS {
-            return Err(format!("has {loops} loops inside each other; at most {MAX_LOOPS} are taken"));
-        }
-        if let Some(unknown) = found.free.iter().find(|v| !known.contains(&v.as_str())) {
-            return Err(format!("reads `{unknown}`, which is not known here; there are {}", known.join(", ")));
-        }
-        Ok(CelExpr { program: Arc::new(program), source: source.into(), reads: found.free.into_iter().collect(), loops })
+    /// Compiles `source`, which may read the variables named in `known`.
+    pub fn compile(source: &str, known: &[&str]) -> Result<CelExpr, BadExpression> {
+        let checked = check::check(source, known)?;
+        Ok(CelExpr { program: Arc::new(checked.program), source: source.into(), reads: checked.reads.into(), loops: checked.loops })
     }
 
     /// The text it was compiled from.
@@ -115,88 +90,6 @@ impl CelExpr {
             return Err(format!("would loop over {longest} elements, {} deep", self.loops));
         }
         self.program.execute(&context).map_err(|e| plain(&e))
-    }
-}
-
-/// Counted before parsing, since the parser and the tree it gives recurse.
-fn check_size(source: &str) -> Result<(), String> {
-    if source.len() > MAX_SOURCE {
-        return Err(format!("is {} bytes long; at most {MAX_SOURCE} are taken", source.len()));
-    }
-    let (mut depth, mut tokens, mut in_word, mut quote, mut escaped) = (0usize, 0usize, false, None, false);
-    for c in source.chars() {
-        if let Some(q) = quote {
-            match c {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                c if c == q => quote = None,
-                _ => {}
-            }
-            continue;
-        }
-        let word = c.is_alphanumeric() || c == '_';
-        if !c.is_whitespace() && !(word && in_word) {
-            tokens += 1;
-        }
-        in_word = word;
-        match c {
-            '"' | '\'' => quote = Some(c),
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return Err(format!("nests brackets deeper than {MAX_DEPTH}"));
-        }
-        if tokens > MAX_TOKENS {
-            return Err(format!("has more than {MAX_TOKENS} words and signs"));
-        }
-    }
-    Ok(())
-}
-
-/// What an expression reads from outside.
-#[derive(Default)]
-struct Found {
-    free: BTreeSet<String>,
-}
-
-impl Found {
-    /// Collects free variables; returns how deep loops nest below `e`.
-    fn walk(&mut self, e: &IdedExpr, bound: &mut Vec<String>) -> u32 {
-        match &e.expr {
-            Expr::Ident(name) => {
-                if !bound.contains(name) && !TYPE_NAMES.contains(&name.as_str()) {
-                    self.free.insert(name.clone());
-                }
-                0
-            }
-            Expr::Select(s) => self.walk(&s.operand, bound),
-            Expr::Call(c) => {
-                let target = c.target.as_deref().map_or(0, |t| self.walk(t, bound));
-                c.args.iter().fold(target, |most, a| most.max(self.walk(a, bound)))
-            }
-            Expr::List(l) => l.elements.iter().fold(0, |most, x| most.max(self.walk(x, bound))),
-            Expr::Map(m) => m.entries.iter().fold(0, |most, x| most.max(self.entry(&x.expr, bound))),
-            Expr::Struct(s) => s.entries.iter().fold(0, |most, x| most.max(self.entry(&x.expr, bound))),
-            Expr::Comprehension(c) => {
-                let outside = self.walk(&c.iter_range, bound).max(self.walk(&c.accu_init, bound));
-                let before = bound.len();
-                bound.extend([c.iter_var.clone(), c.accu_var.clone()]);
-                bound.extend(c.iter_var2.clone());
-                let inside = self.walk(&c.loop_cond, bound).max(self.walk(&c.loop_step, bound)).max(self.walk(&c.result, bound));
-                bound.truncate(before);
-                outside.max(inside + 1)
-            }
-            Expr::Literal(_) | Expr::Unspecified => 0,
-        }
-    }
-
-    fn entry(&mut self, e: &EntryExpr, bound: &mut Vec<String>) -> u32 {
-        match e {
-            EntryExpr::StructField(f) => self.walk(&f.value, bound),
-            EntryExpr::MapEntry(m) => self.walk(&m.key, bound).max(self.walk(&m.value, bound)),
-        }
     }
 }
 
@@ -279,8 +172,8 @@ mod tests {
     /// If this broke, a misspelt variable would show only when the first record comes.
     #[test]
     fn unknown_variables_are_found_when_compiling() {
-        let e = CelExpr::compile("boddy.n == 1", &["body"]).expect_err("unknown");
-        assert!(e.contains("boddy") && e.contains("body"), "{e}");
+        let e = CelExpr::compile("1 == boddy.n", &["body"]).expect_err("unknown");
+        assert!(e.why.contains("`boddy`") && e.label.contains("`body`") && e.at == (5..10), "{e:?}");
         assert!(CelExpr::compile("body.items.exists(o, o.k == 'a') && type(body) == map", &["body"]).is_ok());
     }
 

@@ -1,0 +1,227 @@
+//! The keys of `readback.yaml`: one table that checks them and becomes `schemas/readback.schema.json`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::error::codes;
+
+use super::process::{GroupSection, ProcessConfig};
+use super::units::{ByteSize, Span};
+use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
+
+/// The JSON Schema of `readback.yaml`, for editors.
+pub fn process_schema() -> String {
+    json_schema("https://readback.dev/schemas/readback.schema.json", &PROCESS)
+}
+
+static PROCESS: Shape = Shape {
+    name: "Process",
+    doc: "How a process runs. What it runs is the topology's matter.",
+    keys: &[
+        Key::new("brokers", Type::Text, "bootstrap servers, host:port,host:port; default localhost:9092"),
+        Key::new("registry", Type::Map(&REGISTRY), "the schema registry"),
+        Key::new("kafka", Type::Named(&Type::Text), "raw client settings; those that the product owns are refused"),
+        Key::new("state", Type::Map(&STATE), "stores on disk"),
+        Key::new("threads", Type::Map(&THREADS), "threads a unit"),
+        Key::new("slots", Type::Map(&SLOTS), "which slots this process takes"),
+        Key::new("group", Type::Map(&GROUP), "group and transaction times"),
+        Key::new("effects", Type::Map(&EFFECTS), "the effect stage"),
+        Key::new("admin", Type::Map(&ADMIN), "metrics and health"),
+        Key::new("topics", Type::Map(&TOPICS), "topics at start"),
+        Key::new("stop_within", Type::Duration, "longest time from SIGTERM to exit; default 20s"),
+    ],
+};
+
+static REGISTRY: Shape = Shape {
+    name: "Registry",
+    doc: "The schema registry.",
+    keys: &[
+        Key::new("url", Type::Text, "http://host:port, with a path where the registry has one; empty or missing: none"),
+        Key::new("username", Type::Text, "basic authentication: the user"),
+        Key::new("password", Type::Secret, "basic authentication: the password, by reference"),
+        Key::new("token", Type::Secret, "bearer token, by reference"),
+        Key::new("register", Type::Boolean, "register the results' schema where it is missing; default true"),
+    ],
+};
+
+static STATE: Shape = Shape {
+    name: "State",
+    doc: "Stores on disk.",
+    keys: &[
+        Key::new("dir", Type::Text, "the state directory; each process takes a directory in it; default readback-state"),
+        Key::new("cache", Type::Size, "block and object cache of all stores together; default 64 MB"),
+    ],
+};
+
+static THREADS: Shape = Shape {
+    name: "Threads",
+    doc: "Threads a unit. All processes of an application need the same.",
+    keys: &[
+        Key::new("stream", Type::Integer, "of the stream unit; default 1"),
+        Key::new("effects", Type::Integer, "of the effect unit; default 1"),
+    ],
+};
+
+static SLOTS: Shape = Shape {
+    name: "Slots",
+    doc: "Which slots this process takes.",
+    keys: &[Key::new(
+        "ordinal",
+        Type::Integer,
+        "slot = ordinal × threads + thread; default: the pod's or host's name, then the lock",
+    )],
+};
+
+static GROUP: Shape = Shape {
+    name: "Group",
+    doc: "Group and transaction times.",
+    keys: &[
+        Key::new("session_timeout", Type::Duration, "a member that is silent for so long is expelled; default 15s"),
+        Key::new("transaction_timeout", Type::Duration, "what an unfenced crash can block; below the session's; default 10s"),
+        Key::new("commit_interval", Type::Duration, "a transaction is committed at the latest after this; default 100ms"),
+    ],
+};
+
+static EFFECTS: Shape = Shape {
+    name: "Effects",
+    doc: "The effect stage.",
+    keys: &[
+        Key::new("clock_error", Type::Duration, "ε: declared wall-clock error of this host; default 250ms"),
+        Key::new("max_pause", Type::Duration, "P: longest pause assumed between the last check and the first byte; default 2s"),
+        Key::new("audit", Type::Duration, "how long closed ledger records are kept beyond close and deadline; default 30d"),
+        Key::new("max_open", Type::Integer, "open operations of a partition before its outbox is left waiting; default 100000"),
+        Key::new("key_secret", Type::Secret, "the key under which wire keys are derived, by reference"),
+    ],
+};
+
+static ADMIN: Shape = Shape {
+    name: "Admin",
+    doc: "Metrics and health.",
+    keys: &[Key::new("listen", Type::Text, "host:port; port 0 takes a free one, empty: nowhere; default 127.0.0.1:9464")],
+};
+
+static TOPICS: Shape = Shape {
+    name: "Topics",
+    doc: "Topics at start.",
+    keys: &[
+        Key::new("create", Type::Boolean, "create missing topics of the user; internal ones always are; default false"),
+        Key::new("replication", Type::Integer, "of created topics; -1 is the broker's default, and ours"),
+        Key::new("partitions", Type::Integer, "of created topics of the user; default 4"),
+    ],
+};
+
+/// Reads the settings over their defaults; what is wrong is reported, all of it.
+pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
+    let mut c = ProcessConfig::default();
+    let Some(f) = PROCESS.read(root, d) else { return c };
+    set(&mut c.brokers, f.text("brokers", d));
+    if let Some(r) = section(&f, "registry", &REGISTRY, d) {
+        set(&mut c.registry.url, r.get("url").and_then(|n| url(n, d)));
+        c.registry.username = r.text("username", d);
+        c.registry.password = r.get("password").and_then(|n| n.secret(d));
+        c.registry.token = r.get("token").and_then(|n| n.secret(d));
+        set(&mut c.registry.register, r.get("register").and_then(|n| n.boolean(d)));
+    }
+    set(&mut c.kafka, f.get("kafka").and_then(|n| client(n, d)));
+    if let Some(s) = section(&f, "state", &STATE, d) {
+        set(&mut c.state.dir, s.text("dir", d).map(PathBuf::from));
+        set(&mut c.state.cache, s.get("cache").and_then(|n| n.size(d)).map(ByteSize));
+    }
+    if let Some(t) = section(&f, "threads", &THREADS, d) {
+        set(&mut c.threads.stream, number(&t, "stream", 1, 64, d));
+        set(&mut c.threads.effects, number(&t, "effects", 1, 64, d));
+    }
+    if let Some(s) = section(&f, "slots", &SLOTS, d) {
+        c.slots.ordinal = number(&s, "ordinal", 0, 9_999, d);
+    }
+    if let Some(g) = section(&f, "group", &GROUP, d) {
+        group(&g, &mut c.group, d);
+    }
+    if let Some(e) = section(&f, "effects", &EFFECTS, d) {
+        span(&mut c.effects.clock_error, &e, "clock_error", d);
+        span(&mut c.effects.max_pause, &e, "max_pause", d);
+        span(&mut c.effects.audit, &e, "audit", d);
+        set(&mut c.effects.max_open, number(&e, "max_open", 1, i64::from(u32::MAX), d));
+        c.effects.key_secret = e.get("key_secret").and_then(|n| n.secret(d));
+    }
+    if let Some(a) = section(&f, "admin", &ADMIN, d) {
+        set(&mut c.admin.listen, a.get("listen").and_then(|n| address(n, d)));
+    }
+    if let Some(t) = section(&f, "topics", &TOPICS, d) {
+        set(&mut c.topics.create, t.get("create").and_then(|n| n.boolean(d)));
+        set(&mut c.topics.replication, number(&t, "replication", -1, i64::from(i16::MAX), d));
+        set(&mut c.topics.partitions, number(&t, "partitions", 1, 100_000, d));
+    }
+    span(&mut c.stop_within, &f, "stop_within", d);
+    c
+}
+
+fn group(g: &Fields<'_>, c: &mut GroupSection, d: &mut Diagnostics) {
+    span(&mut c.session_timeout, g, "session_timeout", d);
+    span(&mut c.transaction_timeout, g, "transaction_timeout", d);
+    span(&mut c.commit_interval, g, "commit_interval", d);
+    // A member that is expelled must not leave a transaction behind that outlives it.
+    for (longer, shorter, limit, time) in [
+        ("session_timeout", "transaction_timeout", c.session_timeout, c.transaction_timeout),
+        ("transaction_timeout", "commit_interval", c.transaction_timeout, c.commit_interval),
+    ] {
+        if time.0 >= limit.0 {
+            let at = g.get(shorter).or(g.get(longer)).map_or(&g.node.at, |n| &n.at);
+            d.error(codes::BAD_VALUE, at, format!("{shorter} is {time}, and must be shorter than {longer}, which is {limit}"));
+        }
+    }
+}
+
+fn section<'n>(f: &Fields<'n>, key: &str, shape: &Shape, d: &mut Diagnostics) -> Option<Fields<'n>> {
+    shape.read(f.get(key)?, d)
+}
+
+fn set<T>(to: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *to = value;
+    }
+}
+
+fn span(to: &mut Span, f: &Fields<'_>, key: &str, d: &mut Diagnostics) {
+    set(to, f.get(key).and_then(|n| n.duration(d)).map(Span));
+}
+
+fn number<T: TryFrom<i64>>(f: &Fields<'_>, key: &str, min: i64, max: i64, d: &mut Diagnostics) -> Option<T> {
+    f.get(key).and_then(|n| n.integer(min, max, d)).and_then(|n| T::try_from(n).ok())
+}
+
+fn client(node: &Node, d: &mut Diagnostics) -> Option<BTreeMap<String, String>> {
+    let entries = node.map(d)?;
+    Some(entries.iter().filter_map(|(name, value)| Some((name.text.clone(), value.text(d)?))).collect())
+}
+
+fn url(node: &Node, d: &mut Diagnostics) -> Option<String> {
+    let text = node.text(d)?;
+    match text.is_empty() || text.starts_with("http://") || text.starts_with("https://") {
+        true => Some(text),
+        false => node.wrong("an address such as http://localhost:8081", d),
+    }
+}
+
+fn address(node: &Node, d: &mut Diagnostics) -> Option<String> {
+    let text = node.text(d)?;
+    let port = text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+    match text.is_empty() || port.is_some() {
+        true => Some(text),
+        false => node.wrong("host:port, such as 127.0.0.1:9464", d),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// If this broke, editors would check `readback.yaml` against keys that the product no longer has. To renew:
+    /// `READBACK_WRITE_SCHEMAS=1 cargo test --lib config::settings`.
+    #[test]
+    fn the_committed_schema_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/readback.schema.json");
+        if std::env::var_os("READBACK_WRITE_SCHEMAS").is_some() {
+            std::fs::write(path, super::process_schema()).expect("schemas/ is writable");
+        }
+        assert_eq!(std::fs::read_to_string(path).expect("committed"), super::process_schema());
+    }
+}
