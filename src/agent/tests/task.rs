@@ -84,7 +84,7 @@ impl Rig {
         let clock = Arc::new(ManualClock::at(Now::default()));
         clock.advance(Duration::from_secs(1));
         let id = TaskId { subtopology: 1, partition: Partition(home) };
-        let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1 };
+        let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1, dropped: Arc::new(|_, _| ()) };
         let task = (plan.build)(seed).expect("a task");
         let mut rig = Self { task, stores: TaskStores::in_memory(Partition(home), plan.stores), clock, home, next: 0 };
         rig.cx(|task, cx| task.restored(cx));
@@ -175,9 +175,8 @@ fn life_02_a_record_of_another_partition_is_passed_on() {
         assert_ne!(place, rig.home, "the test needs another partition");
         let foreign = OperationId::new("op-2");
         let sent = rig.put(INTAKE, &intake(WorkRequest { operation_id: foreign, ..request(INPUT) }));
-        let passed_on = |s: &Sent| {
-            (s.topic.as_str(), s.partition, s.headers.text(headers::SCHEMA)) == (INTAKE, place, Some("intake/1"))
-        };
+        let passed_on =
+            |s: &Sent| (s.topic.as_str(), s.partition, s.headers.text(headers::SCHEMA)) == (INTAKE, place, Some("intake/1"));
         sent.len() != 1 || !passed_on(&sent[0])
     });
 }
