@@ -1,7 +1,7 @@
 //! What the program prints and how it exits: golden files in `tests/cli/`. To renew them: `READBACK_WRITE_GOLDEN=1 cargo test --test cli`.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -40,7 +40,7 @@ fn help_teaches() {
     for command in ["check", "demo", "describe", "explain", "ops", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
-    for command in ["list", "show", "resolve", "cancel", "release-lane"] {
+    for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
         golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
     }
 }
@@ -66,8 +66,20 @@ fn check_as_json_says_its_schema() {
 #[test]
 fn all_errors_are_told_at_once_with_their_place() {
     golden("errors", &["check", "tests/cli/broken"]);
+    golden("errors-config", &["check", "topology/webhook", "--config", "tests/cli/broken/readback.yaml"]);
     let first = readback(&["describe", "tests/cli/broken"]);
     assert_eq!(first.status.code(), Some(2));
+}
+
+/// If this broke, `readback explain | head` would end with a panic.
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_readback"));
+    let piped = command.args(["check", "topology/orders"]).current_dir(root()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the program starts");
+    drop(child.stdout.take());
+    let out = child.wait_with_output().expect("it ends");
+    assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(0), ""));
 }
 
 /// If this broke, the graph that people discuss would not be the one that runs.
@@ -97,5 +109,25 @@ fn an_unreachable_broker_is_exit_code_three() {
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!(out.status.code(), Some(3), "{args:?}: {stderr}");
         assert!(stderr.contains("error[RB0301]"), "{stderr}");
+    }
+}
+
+/// C130: a locale with a dotless i or a decimal comma must change nothing: same keys found, same bytes out.
+#[test]
+fn c130_the_locale_changes_nothing() {
+    let under = |locale: &str| {
+        let mut all = Vec::new();
+        for args in [&["check", "topology/orders"][..], &["check", "tests/cli/broken"], &["test", "topology/orders"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_readback"));
+            command.env("LC_ALL", locale).env("LANG", locale).env("NO_COLOR", "1").current_dir(root());
+            let out = command.args(args).output().expect("the program starts");
+            all.push((out.status.code(), out.stdout, out.stderr));
+        }
+        all
+    };
+    let plain = under("C");
+    assert_eq!(plain[2].0, Some(0));
+    for locale in ["tr_TR.UTF-8", "de_DE.UTF-8", ""] {
+        assert_eq!(under(locale), plain, "{locale}");
     }
 }

@@ -37,14 +37,7 @@ impl Sinks {
                 continue;
             }
             let public = sink.result(&source, result)?;
-            cx.emit(OutRecord {
-                topic: &sink.topic,
-                partition: Some(public.partition),
-                timestamp: Some(result.at),
-                key: Some(&public.key),
-                value: Some(&public.value),
-                headers: Some(&public.headers),
-            })?;
+            cx.emit(public.on(&sink.topic, result.at))?;
             written.push(&sink.topic);
         }
         Ok(())
@@ -57,14 +50,7 @@ impl Sinks {
         let extra = Headers::new().with(names::OPERATION, request.operation_id.to_string());
         let extra = reason(extra, letter.code, &letter.reason, &letter.origin);
         let public = sink.record(request.operation_id.to_string(), &request.operation_id, request, extra)?;
-        cx.emit(OutRecord {
-            topic: &sink.topic,
-            partition: Some(public.partition),
-            timestamp: Some(cx.now().wall),
-            key: Some(&public.key),
-            value: Some(&public.value),
-            headers: Some(&public.headers),
-        })
+        cx.emit(public.on(&sink.topic, cx.now().wall))
     }
 
     /// Writes a record that can't be read to the dead letters, its bytes as they came. A reason from an earlier round is

@@ -202,3 +202,36 @@ fn short(hash: &str) -> String {
         n => format!("{}…{}", &hash[..4], &hash[n - 2..]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effects::VersionState;
+
+    /// If this broke, the person who must decide would not be told where to look, on what the plan was made, or with which
+    /// version to answer.
+    #[test]
+    fn a_parked_operation_shows_where_to_look_and_what_to_do() {
+        let key = OperationKey { tenant: "acme".into(), operation: "op-1".into(), step: "place-order".into() };
+        let mut ledger = LedgerRecord::held(key.clone(), WallTime(9_000));
+        (ledger.phase, ledger.version) = (Phase::Parked, 7);
+        (ledger.contract, ledger.call, ledger.resource) = ("orders".into(), "create".into(), "order/A-1".into());
+        (ledger.resource_version, ledger.look_at) = (Some("4".into()), Some("https://orders.internal/console?ref=5be2".into()));
+        (ledger.code, ledger.detail) = (Some(235), Some("nothing can prove what happened".into()));
+        ledger.version_read =
+            Some(VersionRead { attempt: 1, tries: 1, at: WallTime(1_000), state: VersionState::Other, shown: Some("5".into()) });
+        let seen = Seen { record: None, ledger: Some(ledger) };
+        let text = as_text(&key, &seen, WallTime(61_000));
+        for part in [
+            "op-1 · acme · orders#create · order/A-1 version 4 · parked",
+            "nothing can prove what happened   RB0235",
+            "version      stands at 5, made for 4",
+            "look   https://orders.internal/console?ref=5be2",
+            "then   readback ops resolve op-1 --applied | --not-applied --reason \"…\" --seen 7",
+            "readback ops force op-1 --reason \"…\" --seen 7",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        assert_eq!(as_json(&key, &seen)["look_at"], "https://orders.internal/console?ref=5be2");
+    }
+}

@@ -45,6 +45,8 @@ pub struct DemoOptions {
     pub prefix: String,
     /// The program that the members run; `None` = this one.
     pub program: Option<PathBuf>,
+    /// Further variables of the members' environment.
+    pub env: Vec<(String, String)>,
 }
 
 impl DemoOptions {
@@ -58,6 +60,7 @@ impl DemoOptions {
             breaks: Breaks::Demo,
             prefix: String::new(),
             program: None,
+            env: Vec::new(),
         }
     }
     fn topic(&self, name: &str) -> TopicName {
@@ -178,7 +181,7 @@ fn member_setup<G: Ground>(ground: &G, options: &DemoOptions, target: &Target, w
         ("ORDERS_URL", target.url.clone()),
         ("MODEL_URL", target.url.clone()),
     ];
-    let env = env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    let env = env.into_iter().map(|(k, v)| (k.to_owned(), v)).chain(options.env.iter().cloned()).collect();
     Ok(MemberSetup { program, topology, dir: work.to_path_buf(), env })
 }
 

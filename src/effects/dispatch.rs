@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::contract::Parameters;
 use crate::http::{Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::ids::{DispatchToken, OperationKey, Partition, WireKey};
-use crate::intents::{AnswerClass, Control, ControlKind, Cost, RenderedRequest};
+use crate::intents::{AnswerClass, Control, ControlKind, Cost, Hearsay, RenderedRequest};
 use crate::kafka::Wake;
 use crate::time::{Now, SharedClock, WallTime};
 
 use super::config::CallSpec;
 use super::evidence;
-use super::fold::{Outcome, Verdict, as_hearsay};
+use super::fold::{Outcome, Verdict};
 use super::ledger::Op;
 use super::shared::{Handover, Health, Permit, Shared};
 
@@ -31,8 +31,6 @@ pub enum Finish {
         outcome: Outcome,
         /// The proposal and its cost, of proposals only.
         text: Option<(String, Cost)>,
-        /// When it was over.
-        at: WallTime,
     },
     /// A readback.
     Read {
@@ -121,7 +119,7 @@ impl Inbox {
     }
 
     fn hear(&self, finish: Finish) {
-        let Finish::Call { key, deadline, outcome, at, .. } = finish else { return };
+        let Finish::Call { key, deadline, outcome, .. } = finish else { return };
         let said = Control {
             kind: ControlKind::Hearsay,
             tenant: key.tenant,
@@ -129,7 +127,7 @@ impl Inbox {
             step: key.step,
             deadline,
             command: None,
-            hearsay: Some(as_hearsay(&outcome, at)),
+            hearsay: Some(outcome.said),
         };
         self.shared.hear(self.partition, said);
     }
@@ -232,19 +230,19 @@ impl Desk {
 
     fn called(&self, p: PendingCall, f: Finished) {
         let (outcome, text) = read_call(&p, &f);
-        self.report(&p.spec, &p.spec.target, &f, &outcome);
-        self.shared.measure(|m| m.answered(&p.spec.target, outcome.class));
+        self.report(&p.spec, &p.spec.target, &f, outcome.said.class, outcome.retry_at);
+        self.shared.measure(|m| m.answered(&p.spec.target, outcome.said.class));
         let PendingCall { key, deadline, permit, .. } = p;
         drop(permit);
-        self.inbox.push(Finish::Call { key, deadline, outcome, text, at: f.ended });
+        self.inbox.push(Finish::Call { key, deadline, outcome, text });
     }
 
     /// Tells breaker and drift watch how an exchange went.
-    pub fn report(&self, spec: &CallSpec, gate: &str, f: &Finished, outcome: &Outcome) {
-        let health = match (&f.wire, outcome.class) {
+    pub fn report(&self, spec: &CallSpec, gate: &str, f: &Finished, class: AnswerClass, retry_at: Option<WallTime>) {
+        let health = match (&f.wire, class) {
             (Wire::NotSent(NotSent::Unresolved | NotSent::Unconnected | NotSent::Tls) | Wire::MaybeSent(_), _) => Health::Bad,
             (Wire::NotSent(_), _) => return,
-            (_, AnswerClass::RetryLater) => Health::Wait(outcome.retry_at.map_or(Duration::ZERO, |t| t.since(f.ended))),
+            (_, AnswerClass::RetryLater) => Health::Wait(retry_at.map_or(Duration::ZERO, |t| t.since(f.ended))),
             (_, AnswerClass::Unknown) => Health::Bad,
             _ => Health::Good,
         };
@@ -264,31 +262,32 @@ pub(super) fn secrets(spec: &CallSpec) -> crate::error::Result<Vec<(String, Stri
 }
 
 fn read_call(p: &PendingCall, f: &Finished) -> (Outcome, Option<(String, Cost)>) {
-    let mut outcome = Outcome {
+    let mut said = Hearsay {
         attempt: p.attempt,
         token: p.token.clone(),
         class: AnswerClass::MaybeSent,
         status: None,
         digest: None,
         reference: None,
-        retry_at: None,
+        seen_at: f.ended,
     };
+    let mut retry_at = None;
     let mut text = None;
     match &f.wire {
-        Wire::NotSent(_) => outcome.class = AnswerClass::NotSent,
+        Wire::NotSent(_) => said.class = AnswerClass::NotSent,
         Wire::MaybeSent(_) => {}
         Wire::Answered(answer) => {
             let read = p.spec.judge.classify(answer, f.ended);
-            outcome.class = read.class;
-            outcome.status = Some(i32::from(answer.status));
-            outcome.digest = Some(evidence::digest([answer]));
-            outcome.retry_at = read.retry_at;
+            said.class = read.class;
+            said.status = Some(i32::from(answer.status));
+            said.digest = Some(evidence::digest([answer]));
+            retry_at = read.retry_at;
             if p.proposal {
                 text = read.reference.map(|text| (text, read.cost));
             } else {
-                outcome.reference = read.reference;
+                said.reference = read.reference;
             }
         }
     }
-    (outcome, text)
+    (Outcome { said, retry_at }, text)
 }

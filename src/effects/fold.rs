@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::contract::same_version;
-use crate::ids::DispatchToken;
-use crate::intents::{AckLevel, AnswerClass, Command, Flag, Status};
+use crate::intents::{AckLevel, AnswerClass, Command, Flag, Hearsay, Status};
 use crate::time::WallTime;
 
 use super::attempt::AttemptState;
@@ -12,21 +11,11 @@ use super::commands::{self, Reply};
 use super::rules::{Rule, Rules};
 use super::status::{LedgerRecord, Phase, READS_KEPT, Read, Seen, VersionRead, VersionState};
 
-/// How a call came out, whoever saw it.
+/// How a call came out: what its owner or anyone else saw, and when the target wants to be asked again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Which attempt.
-    pub attempt: i32,
-    /// The token of its dispatch.
-    pub token: DispatchToken,
-    /// How it read.
-    pub class: AnswerClass,
-    /// The answer's status.
-    pub status: Option<i32>,
-    /// Digest of its body.
-    pub digest: Option<String>,
-    /// The target's reference.
-    pub reference: Option<String>,
+    /// What was seen; published as it is where the owner is gone.
+    pub said: Hearsay,
     /// Not before this, as the target said.
     pub retry_at: Option<WallTime>,
 }
@@ -55,7 +44,7 @@ pub enum Event {
     /// The owner's own call came out.
     Finished(Outcome),
     /// What someone other than the owner saw.
-    Hearsay(Outcome),
+    Hearsay(Hearsay),
     /// A new owner, or the same one after losing its memory: attempts that it burned, and those whose calls it still holds.
     TakeOver {
         /// Provably never left: burned in the process-wide registry.
@@ -95,7 +84,7 @@ pub enum Event {
 /// Folds one event. Answers commands; everything else answers nothing.
 pub fn fold(r: &mut LedgerRecord, event: Event, rules: &Rules, now: WallTime) -> Option<Reply> {
     match event {
-        Event::Finished(o) => outcome(r, &o, rules, now),
+        Event::Finished(o) => outcome(r, &o.said, o.retry_at, rules, now),
         Event::Hearsay(o) => hearsay(r, &o, rules, now),
         Event::TakeOver { burned, held } => take_over(r, &burned, &held, rules, now),
         Event::ReadStarted => {
@@ -145,7 +134,7 @@ fn learns(from: AttemptState, to: AttemptState) -> bool {
     }
 }
 
-fn outcome(r: &mut LedgerRecord, o: &Outcome, rules: &Rules, now: WallTime) {
+fn outcome(r: &mut LedgerRecord, o: &Hearsay, retry_at: Option<WallTime>, rules: &Rules, now: WallTime) {
     let Some(at) = r.attempts.iter().position(|a| a.n == o.attempt && a.token == o.token) else { return };
     let to = state_of(o.class, rules);
     if !learns(r.attempts[at].state, to) {
@@ -161,11 +150,11 @@ fn outcome(r: &mut LedgerRecord, o: &Outcome, rules: &Rules, now: WallTime) {
         r.ack = r.ack.max(AckLevel::Answered);
     }
     if r.phase == Phase::Ended {
-        late(r, to == AttemptState::Applied);
+        late(r, to == AttemptState::Applied, rules);
         return;
     }
     let due = if o.class == AnswerClass::NotApplied { now } else { now.plus(backoff(tries, Duration::from_millis(200))) };
-    r.retry_at = Some(o.retry_at.unwrap_or(due));
+    r.retry_at = Some(retry_at.filter(|_| rules.hold(Rule::RetryAfter)).unwrap_or(due));
     unsettled(r, now);
 }
 
@@ -188,7 +177,13 @@ pub(super) fn unsettled(r: &mut LedgerRecord, now: WallTime) {
 }
 
 /// Positive evidence on an ended operation never changes it, and is never silent.
-fn late(r: &mut LedgerRecord, positive: bool) {
+fn late(r: &mut LedgerRecord, positive: bool, rules: &Rules) {
+    if positive && !rules.hold(Rule::EndsStay) {
+        r.end = Some(Status::Confirmed);
+    }
+    if !rules.hold(Rule::LateIsFlagged) {
+        return;
+    }
     match r.end {
         Some(Status::Confirmed) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
         Some(Status::Confirmed | Status::ResolvedApplied) | None => {}
@@ -197,15 +192,15 @@ fn late(r: &mut LedgerRecord, positive: bool) {
     }
 }
 
-fn hearsay(r: &mut LedgerRecord, o: &Outcome, rules: &Rules, now: WallTime) {
+fn hearsay(r: &mut LedgerRecord, o: &Hearsay, rules: &Rules, now: WallTime) {
     let known = r.attempts.iter().any(|a| a.n == o.attempt && a.token == o.token);
     if known {
-        return outcome(r, o, rules, now);
+        return outcome(r, o, None, rules, now);
     }
     if !rules.hold(Rule::HearsayNeedsToken) {
         let token = r.attempts.iter().find(|a| a.n == o.attempt).map(|a| a.token.clone());
         if let Some(token) = token {
-            return outcome(r, &Outcome { token, ..o.clone() }, rules, now);
+            return outcome(r, &Hearsay { token, ..o.clone() }, None, rules, now);
         }
     }
     r.read_at = Some(now);
@@ -261,7 +256,7 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
             r.raise(Flag::DuplicateSuspected);
         }
         let confirmed = r.end == Some(Status::Confirmed);
-        return late(r, positive && !confirmed);
+        return late(r, positive && !confirmed, rules);
     }
     if !positive && r.phase != Phase::Parked {
         let next = now.plus(backoff(
@@ -292,17 +287,4 @@ fn version(r: &mut LedgerRecord, at: WallTime, shown: Result<Option<String>, Str
         Ok(found) => (VersionState::Other, found),
         Err(why) => (VersionState::Unclear, Some(why)),
     };
-}
-
-/// An outcome as a former owner publishes it.
-pub fn as_hearsay(o: &Outcome, seen_at: WallTime) -> crate::intents::Hearsay {
-    crate::intents::Hearsay {
-        attempt: o.attempt,
-        token: o.token.clone(),
-        class: o.class,
-        status: o.status,
-        digest: o.digest.clone(),
-        reference: o.reference.clone(),
-        seen_at,
-    }
 }

@@ -10,10 +10,10 @@ use crate::serdes::internal;
 use crate::task::{TaskError, TxCx};
 
 use super::commands::Reply;
-use super::fold::{Event, Outcome};
+use super::fold::Event;
 use super::ledger::{self, Op};
 use super::results;
-use super::rules::Rules;
+use super::rules::{Rule, Rules};
 use super::stage::Drive;
 use super::status::{LedgerBody, LedgerRecord, Phase};
 use super::task::EffectTask;
@@ -50,10 +50,11 @@ impl EffectTask {
     /// An intent for an operation that the ledger has already.
     fn known(&mut self, record: &InRecord, intent: &Intent, r: &LedgerRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let now = cx.now().wall;
-        if r.identity_hash == intent.identity_hash && r.request_sha256 == intent.request.sha256() {
+        let same = r.identity_hash == intent.identity_hash && r.request_sha256 == intent.request.sha256();
+        if same || !self.rules(r).hold(Rule::OneContent) {
             let mut answer = results::of(r, ResultKind::Answer, now);
-            answer.answers = Some("intent".to_owned());
-            return results::emit(cx, &self.config, &answer, &format!("intent-{}", record.offset), r.traceparent.as_deref());
+            answer.answers = Some(format!("intent-{}", record.offset));
+            return results::emit(cx, &self.config, &answer, r.traceparent.as_deref());
         }
         self.dismiss(record, LedgerRecord::queued(intent, record.offset.0), Status::Conflict, cx)
     }
@@ -72,9 +73,8 @@ impl EffectTask {
         (r.phase, r.end, r.code, r.detail) = (Phase::Ended, Some(end), Some(i32::from(code.0)), Some(reason.to_owned()));
         results::bury(cx, &self.config, &r.step, &r.operation_id, record, code, reason)?;
         let mut message = results::of(&r, ResultKind::Message, now);
-        message.version = None;
-        let about = format!("outbox-{}-{}", record.tp.partition, record.offset);
-        results::emit(cx, &self.config, &message, &about, r.traceparent.as_deref())?;
+        (message.version, message.answers) = (None, Some(format!("outbox-{}-{}", record.tp.partition, record.offset)));
+        results::emit(cx, &self.config, &message, r.traceparent.as_deref())?;
         results::tell(cx, &self.config, &r, ReturnKind::Closed, None, now)
     }
 
@@ -140,28 +140,19 @@ impl EffectTask {
     }
 
     fn hearsay(&mut self, op: &Op, said: &Control, h: Hearsay, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        let outcome = Outcome {
-            attempt: h.attempt,
-            token: h.token.clone(),
-            class: h.class,
-            status: h.status,
-            digest: h.digest.clone(),
-            reference: h.reference.clone(),
-            retry_at: None,
-        };
         if let Some(r) = ledger::load(cx, op)? {
             // What others heard of a proposal holds no proposal: it would end confirmed with nothing to plan by. It is asked again.
             if r.kind == IntentKind::Proposal {
                 return Ok(());
             }
-            return self.drive(Drive { op, before: Some(r.clone()), record: r, events: vec![Event::Hearsay(outcome)] }, cx);
+            return self.drive(Drive { op, before: Some(r.clone()), record: r, events: vec![Event::Hearsay(h)] }, cx);
         }
         let gone = LedgerRecord::held(said.key(), said.deadline);
         let mut orphan = results::of(&gone, ResultKind::OrphanHearsay, cx.now().wall);
         (orphan.status, orphan.ack_level, orphan.version) = (Status::Unknown, AckLevel::Received, None);
-        (orphan.evidence, orphan.reference) = (h.digest, h.reference);
+        (orphan.evidence, orphan.reference, orphan.answers) = (h.digest, h.reference, Some(h.token.to_string()));
         orphan.detail = Some(format!("attempt {}: {:?}", h.attempt, h.class));
-        results::emit(cx, &self.config, &orphan, h.token.as_str(), None)
+        results::emit(cx, &self.config, &orphan, None)
     }
 
     /// Answers a command that somebody waits for.
@@ -179,6 +170,6 @@ impl EffectTask {
         answer.answers = Some(command.command_id.to_string());
         answer.code = reply.code.map(|c| c.to_string()).or(answer.code);
         answer.detail = Some(reply.detail.clone());
-        results::emit(cx, &self.config, &answer, command.command_id.as_str(), r.traceparent.as_deref())
+        results::emit(cx, &self.config, &answer, r.traceparent.as_deref())
     }
 }

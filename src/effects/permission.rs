@@ -7,7 +7,7 @@ use crate::time::WallTime;
 
 use super::config::Guard;
 use super::fold::backoff;
-use super::rules::Rules;
+use super::rules::{Rule, Rules};
 use super::status::{LedgerRecord, VersionState};
 
 /// Why policy, approval or target version say no.
@@ -49,8 +49,16 @@ pub(super) fn forbidden(r: &LedgerRecord, now: WallTime) -> Option<Forbidden> {
 
 /// The last look, right before the journal: what must be asked anew each time. The target version is asked before it
 /// ([`version`]), since that takes a call.
-pub(super) fn last_look(r: &LedgerRecord, parameters: &Parameters, guard: &dyn Guard, now: WallTime) -> Result<(), Denial> {
-    approval(r, now)?;
+pub(super) fn last_look(
+    r: &LedgerRecord,
+    parameters: &Parameters,
+    guard: &dyn Guard,
+    rules: &Rules,
+    now: WallTime,
+) -> Result<(), Denial> {
+    if rules.hold(Rule::ApprovalAtSend) {
+        approval(r, now)?;
+    }
     guard.may_send(r, parameters, now)
 }
 

@@ -8,7 +8,7 @@ use crate::time::WallTime;
 use super::config::Judged;
 use super::dispatch::{Desk, Finish, PendingRead, Question, secrets};
 use super::evidence;
-use super::fold::{Outcome, Verdict};
+use super::fold::Verdict;
 
 /// The gate of a target's readbacks.
 pub fn gate(target: &str) -> String {
@@ -73,8 +73,7 @@ impl Reading {
             Wire::NotSent(NotSent::Burned) => return,
             _ => AnswerClass::Unknown,
         };
-        let outcome = Outcome { attempt: 0, token: "".into(), class, status: None, digest: None, reference: None, retry_at: None };
-        self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, &outcome);
+        self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, class, None);
     }
 
     /// No answer, or none that says anything.

@@ -2,7 +2,7 @@
 
 use crate::error::Code;
 use crate::ids::{OperationId, StepName, TopicName, partition_of};
-use crate::intents::{Cost, PublicSink, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
+use crate::intents::{Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
 use crate::task::{TaskError, TxCx};
@@ -39,61 +39,19 @@ pub fn of(r: &LedgerRecord, kind: ResultKind, at: WallTime) -> ResultRecord {
     }
 }
 
-/// The CloudEvents id of a result: `<op>/<identity hash prefix>/<version>` for changes of state.
-pub fn ce_id(r: &ResultRecord, about: &str) -> String {
-    let op = &r.operation_id;
-    match r.kind {
-        ResultKind::State => {
-            let hash = r.identity_hash.as_ref().map_or("", |h| h.as_str());
-            format!("{op}/{}/{}", hash.get(..12).unwrap_or(hash), r.version.unwrap_or_default())
-        }
-        ResultKind::Answer => format!("{op}/{}/{about}", r.version.unwrap_or_default()),
-        ResultKind::Message => format!("{op}/m/{about}"),
-        ResultKind::OrphanHearsay => format!("{op}/orphan/{about}"),
-    }
-}
-
 /// What of a record readers of results can see; a change of it is a change of state.
 pub fn visible(r: &LedgerRecord) -> (Status, crate::intents::AckLevel, usize, usize, Option<i32>) {
     (r.shown(), r.ack, r.flags.len(), r.attempts.len(), r.code)
 }
 
 /// Writes a result to its step's sink, where the step has one.
-pub fn emit(
-    cx: &mut TxCx<'_>,
-    config: &EffectsConfig,
-    record: &ResultRecord,
-    about: &str,
-    traceparent: Option<&str>,
-) -> Result<(), TaskError> {
-    let Some(sink) = record.step.as_ref().and_then(|s| config.results.get(s)) else { return Ok(()) };
-    let mut h = Headers::new()
-        .with(headers::CE_SPECVERSION, "1.0")
-        .with(headers::CE_ID, ce_id(record, about))
-        .with(headers::CE_TYPE, format!("readback.result.{}", record.status.word()))
-        .with(headers::CE_SOURCE, format!("/{}/{}", config.application, record.step.as_ref().map_or("", |s| s.as_str())));
-    if let Some(t) = traceparent {
-        h.push(headers::TRACEPARENT, t.to_owned());
+pub fn emit(cx: &mut TxCx<'_>, config: &EffectsConfig, record: &ResultRecord, traceparent: Option<&str>) -> Result<(), TaskError> {
+    let Some((step, sink)) = record.step.as_ref().and_then(|s| config.results.get_key_value(s)) else { return Ok(()) };
+    let mut public = sink.result(&format!("/{}/{step}", config.application), record)?;
+    if let Some(trace) = traceparent {
+        public.headers.push(headers::TRACEPARENT, trace.to_owned());
     }
-    public(cx, sink, &record.operation_id, record, h)
-}
-
-fn public<T: Wire>(cx: &mut TxCx<'_>, sink: &PublicSink, op: &OperationId, record: &T, mut h: Headers) -> Result<(), TaskError> {
-    let mut bytes = internal::encode(record)?;
-    match sink.schema_id {
-        Some(id) => bytes = internal::frame(id, &bytes),
-        None => h.set(headers::SCHEMA, T::SCHEMA),
-    }
-    h.set(headers::OPERATION, op.to_string());
-    let partition = partition_of(op.root().as_str().as_bytes(), sink.partitions);
-    cx.emit(OutRecord {
-        topic: &sink.topic,
-        partition: Some(partition),
-        timestamp: None,
-        key: Some(op.as_str().as_bytes()),
-        value: Some(&bytes),
-        headers: Some(&h),
-    })
+    cx.emit(public.on(&sink.topic, record.at))
 }
 
 /// Writes an input record to the dead letters of its step as it came, with the reason.

@@ -30,6 +30,8 @@ pub enum Rule {
     KeyOutlivesSend,
     /// 7: a finite memory needs a bound on arrival.
     FiniteKeyNeedsBound,
+    /// 9: other content under a known ID is a conflict.
+    OneContent,
     /// 10: a failed check removes only the permission to send.
     ChecksOnlyForbid,
     /// 11: a journalled attempt of another epoch is maybe sent unless it was burned.
@@ -40,6 +42,12 @@ pub enum Rule {
     HearsayNeedsToken,
     /// 14: a closed operation has no queued attempts.
     CloseBurns,
+    /// 14: an end never changes.
+    EndsStay,
+    /// 14: evidence after the end is never silent.
+    LateIsFlagged,
+    /// 15: the next one starts when the one before it has ended.
+    LaneInOrder,
     /// 15: the lane opens only when no old copy can arrive.
     QuietLane,
     /// 16: cancel never un-happens what may have left.
@@ -50,8 +58,16 @@ pub enum Rule {
     HoldEarlyCommands,
     /// 21: "not applied" by one person only after settle.
     PersonAfterSettle,
+    /// 22: the approval that was spent is asked again at each send.
+    ApprovalAtSend,
     /// 23: closed records outlive every redelivery of their intent.
     RecordsOutliveIntents,
+    /// After a restore open operations are gone on with.
+    RestoreReopens,
+    /// 24: what the target says about when to come again is obeyed.
+    RetryAfter,
+    /// 30: an unknown that stays so goes to a person.
+    UnknownsEnd,
 }
 
 /// The facts behind every decision on one operation.

@@ -20,7 +20,7 @@ use super::ledger::{self, Op};
 use super::permission::{Denial, last_look};
 use super::readback::gate;
 use super::results;
-use super::rules::Rules;
+use super::rules::{Rule, Rules};
 use super::status::{LedgerRecord, Phase};
 use super::task::EffectTask;
 
@@ -109,7 +109,7 @@ impl EffectTask {
                 (Action::Journal(_), Some(_)) if !asked => {
                     asked = true;
                     let parameters = parameters(op, cx)?;
-                    denied = last_look(r, &parameters, self.config.guard.as_ref(), now).err();
+                    denied = last_look(r, &parameters, self.config.guard.as_ref(), rules, now).err();
                 }
                 (Action::Journal(warrants), Some(spec)) => self.journal(op, r, warrants.clone(), spec, rules, cx)?,
                 (Action::Read, Some(spec)) => self.ask(op, r, spec, Question::Effect, rules, cx)?,
@@ -132,9 +132,9 @@ impl EffectTask {
         let shared = &self.config.shared;
         let free = |gate: &str, s: &CallSpec| shared.available(gate, s.concurrency, mono);
         Facts {
-            lane_free: self.index.free(op),
+            lane_free: self.index.free(op) || spec.is_some_and(|s| !s.rules.hold(Rule::LaneInOrder)),
             permit: !self.stopping && spec.is_some_and(|s| free(&s.target, s)),
-            read_permit: spec.is_some_and(|s| free(&gate(&s.target), s)),
+            read_permit: !self.stopping && spec.is_some_and(|s| free(&gate(&s.target), s)),
             reading: self.reading.contains(op),
             drift: spec.is_some_and(|s| shared.drift(&s.target)),
             denied,
@@ -160,7 +160,7 @@ impl EffectTask {
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
-        self.pending.push(Pending::Call(Box::new(PendingCall {
+        let call = PendingCall {
             key: r.key(),
             deadline: r.deadline,
             attempt: i32::try_from(r.attempts.len()).unwrap_or(i32::MAX),
@@ -171,7 +171,11 @@ impl EffectTask {
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,
             permit,
-        })));
+        };
+        match rules.hold(Rule::JournalBeforeCall) {
+            true => self.pending.push(Pending::Call(Box::new(call))),
+            false => self.hand_over(call),
+        }
         Ok(())
     }
 
@@ -233,7 +237,7 @@ impl EffectTask {
         };
         if changed {
             r.version += 1;
-            results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), "", r.traceparent.as_deref())?;
+            results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), r.traceparent.as_deref())?;
         }
         if before != Some(r) {
             ledger::save(cx, op, r)?;

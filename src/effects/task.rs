@@ -1,23 +1,23 @@
 //! The effect stage as a task: what a stream thread runs for one partition of outbox, control and ledger.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{DispatchToken, Partition, Tp};
 use crate::intents::{AnswerClass, Control, Cost, ReturnKind};
-use crate::offset::NextOffset;
 use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
 
 use super::attempt::AttemptState;
 use super::config::EffectsConfig;
-use super::dispatch::{Desk, Finish, Inbox, Pending};
+use super::dispatch::{Desk, Finish, Inbox, Pending, PendingCall};
 use super::fold::Event;
 use super::lanes::Index;
 use super::ledger::{self, Op};
 use super::results;
+use super::rules::Rule;
 use super::status::{LedgerRecord, Phase};
 
 /// When something waits on a commit.
@@ -47,13 +47,12 @@ pub struct EffectTask {
     folding: Vec<Finish>,
     /// Hearsay emitted in the open transaction.
     saying: Vec<(Partition, Control)>,
-    /// Calls handed out by this task and not home yet.
-    calls: HashSet<DispatchToken>,
-    /// Operations with attempts of unknown origin, found at restore.
+    /// Calls handed out by this task and not home yet, with their operations.
+    calls: HashMap<DispatchToken, Op>,
+    /// Operations with attempts of unknown origin, found at restore, or taken back before they left.
     orphans: Vec<Op>,
     hungry_at: Option<WallTime>,
     forget_at: Option<WallTime>,
-    read_to: Option<NextOffset>,
 }
 
 impl EffectTask {
@@ -77,11 +76,10 @@ impl EffectTask {
             clock: seed.clock,
             folding: Vec::new(),
             saying: Vec::new(),
-            calls: HashSet::new(),
+            calls: HashMap::new(),
             orphans: Vec::new(),
             hungry_at: None,
             forget_at: None,
-            read_to: None,
         }
     }
 
@@ -101,7 +99,7 @@ impl EffectTask {
         match finish {
             Finish::Call { key, outcome, text, .. } => {
                 let op = ledger::op(&key);
-                if let Some(text) = text.filter(|_| outcome.class == AnswerClass::Applied) {
+                if let Some(text) = text.filter(|_| outcome.said.class == AnswerClass::Applied) {
                     self.propose(&op, text, cx)?;
                 }
                 self.advance(&op, vec![Event::Finished(outcome)], cx)?;
@@ -134,7 +132,7 @@ impl EffectTask {
     fn take_over(&mut self, op: &Op, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let Some(r) = ledger::load(cx, op)? else { return Ok(()) };
         let open = || r.attempts.iter().filter(|a| a.state == AttemptState::Journaled);
-        let held: Vec<i32> = open().filter(|a| self.calls.contains(&a.token)).map(|a| a.n).collect();
+        let held: Vec<i32> = open().filter(|a| self.calls.contains_key(&a.token)).map(|a| a.n).collect();
         let shared = &self.config.shared;
         let burned = open().filter(|a| !held.contains(&a.n) && shared.burn(&a.token)).map(|a| a.n).collect();
         self.advance(op, vec![Event::TakeOver { burned, held }], cx)
@@ -241,7 +239,7 @@ impl Task for EffectTask {
         self.orphans.clear();
         self.ready.clear();
         for op in ledger::all_open(cx)? {
-            if let Some(r) = ledger::load(cx, &op)? {
+            if let Some(r) = ledger::load(cx, &op)?.filter(|r| self.rules(r).hold(Rule::RestoreReopens)) {
                 self.enter(op, &r, now);
             }
         }
@@ -253,7 +251,6 @@ impl Task for EffectTask {
         self.dirty = true;
         if record.tp.topic == self.config.outbox() {
             self.intent(&record, cx)?;
-            self.read_to = Some(record.offset.next());
         } else {
             self.control(&record, cx)?;
         }
@@ -301,8 +298,8 @@ impl Task for EffectTask {
         self.saying.clear();
         for finish in std::mem::take(&mut self.folding) {
             if let Finish::Call { outcome, .. } = finish {
-                self.calls.remove(&outcome.token);
-                self.config.shared.leave(&outcome.token);
+                self.calls.remove(&outcome.said.token);
+                self.config.shared.leave(&outcome.said.token);
             }
         }
         self.config.shared.measure(|m| {
@@ -311,9 +308,6 @@ impl Task for EffectTask {
             }
             m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
-        if let Some(to) = self.read_to {
-            self.config.shared.purge_to(self.partition, to);
-        }
         let calls = std::mem::take(&mut self.pending);
         if calls.is_empty() {
             return;
@@ -323,10 +317,7 @@ impl Task for EffectTask {
             match pending {
                 // Taken back within its own transaction: it is recorded as unsent already.
                 Pending::Call(call) if call.handover.burned() => self.config.shared.leave(&call.token),
-                Pending::Call(call) => {
-                    self.calls.insert(call.token.clone());
-                    self.desk.call(*call);
-                }
+                Pending::Call(call) => self.hand_over(*call),
                 Pending::Read(read) => self.desk.read(*read),
             }
         }
@@ -335,12 +326,35 @@ impl Task for EffectTask {
 
     fn aborted(&mut self) {
         self.dirty = false;
-        self.read_to = None;
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {
             self.config.shared.hear(partition, said);
         }
         self.desk.inbox.put_back(std::mem::take(&mut self.folding));
+    }
+
+    fn leaving(&mut self) {
+        self.stopping = true;
+        let shared = Arc::clone(&self.config.shared);
+        // Whatever has not reached the network yet never will: it is recorded as unsent in the last commit.
+        self.calls.retain(|token, op| {
+            let burned = shared.burn(token);
+            if burned {
+                self.orphans.push(op.clone());
+            }
+            !burned
+        });
+        for pending in &self.pending {
+            if let Pending::Call(call) = pending
+                && shared.burn(&call.token)
+            {
+                self.orphans.push(ledger::op(&call.key));
+            }
+        }
+    }
+
+    fn waits(&self) -> bool {
+        !self.calls.is_empty() || !self.folding.is_empty()
     }
 
     fn next_due(&self) -> Option<MonoTime> {
@@ -367,6 +381,12 @@ impl Task for EffectTask {
 }
 
 impl EffectTask {
+    /// Hands a call to the network.
+    pub(super) fn hand_over(&mut self, call: PendingCall) {
+        self.calls.insert(call.token.clone(), ledger::op(&call.key));
+        self.desk.call(call);
+    }
+
     /// Burns what is journalled and not handed over: whoever takes over in this process has its proof that nothing left.
     fn drop_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {

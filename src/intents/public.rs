@@ -1,9 +1,10 @@
 //! How results and dead letters stand on the user's topics: key, partition, headers and framing, the same from both units.
 
 use crate::error::Result;
-use crate::ids::{OperationId, Partition, partition_of};
-use crate::record::Headers;
+use crate::ids::{OperationId, Partition, TopicName, partition_of};
+use crate::record::{Headers, OutRecord};
 use crate::serdes::internal::{Wire, encode, frame};
+use crate::time::WallTime;
 
 use super::headers as names;
 use super::{PublicSink, ResultKind, ResultRecord};
@@ -22,6 +23,20 @@ pub struct PublicRecord {
     pub value: Vec<u8>,
     /// Its headers.
     pub headers: Headers,
+}
+
+impl PublicRecord {
+    /// As a record to emit.
+    pub fn on<'a>(&'a self, topic: &'a TopicName, at: WallTime) -> OutRecord<'a> {
+        OutRecord {
+            topic,
+            partition: Some(self.partition),
+            timestamp: Some(at),
+            key: Some(&self.key),
+            value: Some(&self.value),
+            headers: Some(&self.headers),
+        }
+    }
 }
 
 impl ResultRecord {

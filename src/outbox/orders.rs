@@ -13,7 +13,7 @@ impl Turn<'_> {
     /// A request under this record's ID: a duplicate is answered (by the owner once the intent is out), other content is a
     /// conflict for a person, and the first goes on.
     pub fn again(&mut self, request: &WorkRequest, origin: &str, longest: WallTime) {
-        if request.identity() != self.record.identity_hash {
+        if request.identity() != self.record.identity_hash && self.settings.on(Rule::OneContent) {
             return self.conflict(request, origin, longest);
         }
         let id = request.message_id.to_string();

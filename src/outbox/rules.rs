@@ -9,6 +9,8 @@ pub enum Rule {
     OnePlace,
     /// life.md 4: identity is looked up before validity and budget.
     IdentityFirst,
+    /// effects.md 9: other content under a known ID is a conflict.
+    OneContent,
     /// life.md 4: a failed plan uses up the ID.
     PlanFailedUsesId,
     /// life.md 4: a plan answer under another identity hash is ignored.

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::ids::{OperationId, StepName, Tenant, WireKey};
+use crate::ids::{OperationId, OrderingKey, StepName, Tenant, WireKey};
 use crate::intents::{AckLevel, ResultKind, ResultRecord, Status};
+use crate::time::WallTime;
 
 pub use super::shop::BookEntry;
 
@@ -30,6 +31,8 @@ pub struct Intended {
     pub wire_key: WireKey,
     /// The digest of its content as the books have it, where that is known.
     pub digest: Option<String>,
+    /// What orders it among others.
+    pub lane: OrderingKey,
 }
 
 /// What is not as it was promised.
@@ -86,6 +89,13 @@ pub enum Violation {
     },
     /// An effect that nobody intended.
     Stray(WireKey),
+    /// An effect that came to be before one that was intended earlier in its lane.
+    OutOfOrder {
+        /// The earlier one.
+        first: OpKey,
+        /// Who overtook it.
+        then: OpKey,
+    },
     /// Asked for, and nothing was ever said.
     Unheard(OpKey),
     /// Neither an end nor a person: what it was last.
@@ -109,6 +119,7 @@ pub fn judge(requested: &[OpKey], results: &[Seen], intents: &[Intended], books:
     let mut found = histories(&records);
     found.extend(ids(results));
     found.extend(effects(&records, intents, books));
+    found.extend(order(intents, books));
     found.extend(lost(requested, &records));
     found
 }
@@ -233,6 +244,20 @@ pub fn effects(results: &[&ResultRecord], intents: &[Intended], books: &[BookEnt
     found
 }
 
+/// Effects of one lane come to be in the order of their intents, which is that of the outbox.
+pub fn order(intents: &[Intended], books: &[BookEntry]) -> Vec<Violation> {
+    let mut latest: BTreeMap<&OrderingKey, (WallTime, &OpKey)> = BTreeMap::new();
+    let mut found = Vec::new();
+    for intent in intents {
+        let of = || books.iter().filter(|b| b.wire_key == intent.wire_key).map(|b| b.applied_at);
+        let (Some(first), Some(last)) = (of().min(), of().max()) else { continue };
+        let overtaken = latest.get(&intent.lane).filter(|(at, op)| *at > first && **op != intent.operation);
+        found.extend(overtaken.map(|(_, op)| Violation::OutOfOrder { first: (*op).clone(), then: intent.operation.clone() }));
+        latest.insert(&intent.lane, (last, &intent.operation));
+    }
+    found
+}
+
 /// An operation that was lowered onto children has its effects under their IDs.
 fn same_root(a: &OpKey, b: &OpKey) -> bool {
     a.0 == b.0 && a.1.root() == b.1.root()
@@ -274,7 +299,6 @@ mod tests {
     use super::*;
     use crate::ids::IdentityHash;
     use crate::intents::Flag;
-    use crate::time::WallTime;
 
     fn state(status: Status, version: i64) -> ResultRecord {
         ResultRecord {
@@ -308,7 +332,7 @@ mod tests {
     }
 
     fn intended() -> Vec<Intended> {
-        vec![Intended { operation: op(), wire_key: "k1".into(), digest: None }]
+        vec![Intended { operation: op(), wire_key: "k1".into(), digest: None, lane: "a".into() }]
     }
 
     fn book(key: &str) -> BookEntry {
@@ -378,6 +402,23 @@ mod tests {
         assert_eq!(check(Status::Parked, &[book("k1")]), [], "a parked one may be either");
         assert_eq!(check(Status::Refused, &[book("k9")]), [Violation::Stray("k9".into())]);
         assert_eq!(effects(&[&state(Status::Confirmed, 3)], &[], &[]), [Violation::ConfirmedButAbsent(op())]);
+    }
+
+    /// C16: if this broke, effects could overtake each other in their lane, and no run would tell.
+    #[test]
+    fn effects_out_of_order_are_found() {
+        let next = |lane: &str| Intended {
+            operation: ("acme".into(), "op-2".into()),
+            wire_key: "k2".into(),
+            lane: lane.into(),
+            digest: None,
+        };
+        let at = |key: &str, at: i64| BookEntry { applied_at: WallTime(at), ..book(key) };
+        let both = |lane: &str| vec![intended().remove(0), next(lane)];
+        assert_eq!(order(&both("a"), &[at("k1", 5), at("k2", 6)]), []);
+        assert_eq!(order(&both("b"), &[at("k1", 5), at("k2", 4)]), [], "lanes know nothing of each other");
+        assert_eq!(order(&both("a"), &[at("k1", 5), at("k2", 4)]).len(), 1);
+        assert_eq!(order(&both("a"), &[at("k1", 3), at("k2", 4), at("k1", 5)]).len(), 1, "an old copy comes after its successor");
     }
 
     /// If this broke, an operation could vanish without an end, and "lost 0" would be empty words.

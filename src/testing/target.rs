@@ -31,6 +31,17 @@ enum Reply {
     After(Box<Caller>, Duration, Option<u16>),
 }
 
+/// What a sender must never do; the books show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tamper {
+    /// A re-send is rendered anew.
+    OtherBytes,
+    /// A re-send has a key of its own.
+    OtherKey,
+    /// Connections take minutes, and nobody looks at the window before the first byte.
+    NoWindow,
+}
+
 enum Event {
     Connected { call: Box<Outgoing>, ready: Box<dyn FnOnce() -> bool + Send>, caller: Box<Caller> },
     Arrived { request: RenderedRequest, view: Seen, reply: Reply },
@@ -55,6 +66,7 @@ struct State {
     calls: BTreeMap<(String, String), u32>,
     struck: BTreeMap<&'static str, u64>,
     scripts: Vec<(String, Script)>,
+    tamper: Option<Tamper>,
 }
 
 /// The target. Clones are the same target.
@@ -82,6 +94,7 @@ impl FakeTarget {
             calls: BTreeMap::new(),
             struck: BTreeMap::new(),
             scripts: Vec::new(),
+            tamper: None,
         })))
     }
 
@@ -97,6 +110,11 @@ impl FakeTarget {
     /// Answers this path by script instead of as a shop: a model server, say. Faults strike it all the same.
     pub fn script(&self, path: &str, script: Script) {
         self.state().scripts.push((path.to_owned(), script));
+    }
+
+    /// Every sender does this wrong from now on.
+    pub fn tamper(&self, how: Tamper) {
+        self.state().tamper = Some(how);
     }
 
     /// When the next event is due, by the target's clock.
@@ -154,7 +172,10 @@ impl HttpPort for FakePort {
         let caller = Box::new(Caller { done, clock: self.clock.clone(), alive: self.alive.clone(), began });
         let mut state = self.target.state();
         let nth = state.calls.get(&ident(&call.request)).copied().unwrap_or(0);
-        let connect = state.time("connect", &key_of(&call.request), nth, 1, 5);
+        let mut connect = state.time("connect", &key_of(&call.request), nth, 1, 5);
+        if state.tamper == Some(Tamper::NoWindow) && nth == 0 && call.request.method == "POST" {
+            connect *= 30_000;
+        }
         state.after(connect, Event::Connected { call: Box::new(call), ready, caller });
     }
 }
@@ -193,7 +214,7 @@ impl State {
         if !caller.alive.load(Ordering::SeqCst) {
             return None;
         }
-        if call.not_after.is_some_and(|end| now.wall > end.wall || now.mono > end.mono) {
+        if self.tamper != Some(Tamper::NoWindow) && call.not_after.is_some_and(|end| now.wall > end.wall || now.mono > end.mono) {
             return Some((caller, Wire::NotSent(NotSent::WindowOver)));
         }
         let nth = self.calls.entry(ident(&call.request)).or_default();
@@ -220,7 +241,10 @@ impl State {
         let there = self.time("there", key, nth, 1, 10);
         let back = self.time("back", key, nth, 1, 10);
         let late = self.plan.time("late", key, nth, self.plan.rates.arrival / 2, self.plan.rates.arrival);
-        let (cut, request) = (call.limits.cut, call.request);
+        let (cut, mut request) = (call.limits.cut, call.request);
+        if nth > 1 {
+            self.tamper.iter().for_each(|how| tampered(&mut request, *how));
+        }
         let arrives = |reply| Event::Arrived { request: request.clone(), view: Seen::Whole, reply };
         let gone = |caller| Event::Over { caller, wire: Wire::MaybeSent(CUT.to_owned()) };
         match fault {
@@ -279,6 +303,16 @@ impl State {
             self.after(d, Event::Over { caller, wire: Wire::Answered(answer) });
         }
     }
+}
+
+fn tampered(request: &mut RenderedRequest, how: Tamper) {
+    let Some(mut body) = request.body.as_deref().and_then(|b| serde_json::from_slice::<serde_json::Value>(b).ok()) else { return };
+    match (how, body["quantity"].as_i64(), body["client_ref"].as_str()) {
+        (Tamper::OtherBytes, Some(n), _) => body["quantity"] = (n % 1000 + 1).into(),
+        (Tamper::OtherKey, _, Some(key)) => body["client_ref"] = format!("{key}-again").into(),
+        _ => return,
+    }
+    request.body = Some(body.to_string().into_bytes());
 }
 
 /// Asks the owner for the last time; what it took back never leaves.

@@ -31,10 +31,15 @@ pub struct Told {
 
 /// Tells a story of `operations` under `name`; keeps the members' logs only where something is wrong.
 pub fn tell(name: &str, seed: u64, operations: usize, breaks: Breaks) -> Result<Told, String> {
+    tell_as(name, DemoOptions { breaks, ..DemoOptions::new(seed, operations) })
+}
+
+/// The same, with other options.
+pub fn tell_as(name: &str, mut options: DemoOptions) -> Result<Told, String> {
     let work = tempfile::Builder::new().prefix(&format!("readback-{name}-")).tempdir().expect("a directory");
     let prefix = format!("{name}-{}.", &uuid::Uuid::new_v4().simple().to_string()[..6]);
-    let mut options = DemoOptions::new(seed, operations);
-    (options.breaks, options.prefix, options.program) = (breaks, prefix.clone(), Some(program()));
+    let weakened = !options.env.is_empty();
+    (options.prefix, options.program) = (prefix.clone(), Some(program()));
     let mut there = StackOptions::from_env().expect("environment");
     there.existing = Some((stack().brokers().to_owned(), stack().registry().to_owned()));
     let ground = KafkaGround::new(Stack::up(&there).expect("a handle"), false).expect("clients");
@@ -47,10 +52,14 @@ pub fn tell(name: &str, seed: u64, operations: usize, breaks: Breaks) -> Result<
         wrong.extend(judged(&results));
         Told { report, wrong }
     });
-    if !told.as_ref().is_ok_and(|t| t.wrong.is_empty()) {
-        return told.map_err(|e| format!("{e}\n  logs: {}", work.keep().display()));
+    match told {
+        Err(e) => Err(format!("{e}\n  logs: {}", work.keep().display())),
+        Ok(mut told) if !told.wrong.is_empty() && !weakened => {
+            told.wrong.push(format!("logs: {}", work.keep().display()));
+            Ok(told)
+        }
+        told => told,
     }
-    told
 }
 
 /// Versions rise, nothing follows an end, no id twice.

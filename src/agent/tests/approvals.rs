@@ -223,3 +223,45 @@ fn c097_one_model_call_and_one_effect_whatever_resumes() {
     assert_eq!(effects(&bed.all).len(), 1);
     assert_eq!(faults(&bed), Vec::<String>::new());
 }
+
+/// If this broke, a person who approves by hand would be told "done" although the approval was not taken, or an approval that was
+/// given on another plan than the one on the screen would set that free.
+#[test]
+fn an_approval_by_hand_says_whether_it_counts() {
+    let by_hand = |id: &str, seen: i64, approval: Approval| {
+        let c = command(id, CommandKind::ApproveLate);
+        Event::Command(Command { seen: Some(seen), approval: Some(approval), ..c })
+    };
+    let mut bed = waiting(None);
+    let (hash, version) = (bed.plan_hash(), bed.record.as_ref().map_or(0, |r| r.version));
+    let own = Approval { approver: "agent:buyer".into(), ..approval("a-1", &hash, Decision::Approve) };
+    let code = |out: &[Output]| answers(out)[0].code.clone();
+    assert_eq!(code(&bed.send(by_hand("c-1", version, own))), Some(crate::error::codes::DENIED.to_string()));
+    let stale = by_hand("c-2", version - 1, approval("a-2", &hash, Decision::Approve));
+    assert_eq!(code(&bed.send(stale)), Some(crate::error::codes::STALE_VERSION.to_string()));
+    assert!(effects(&bed.all).is_empty());
+    let out = bed.send(by_hand("c-3", version, approval("a-3", &hash, Decision::Approve)));
+    assert_eq!((answers(&out)[0].answers.as_deref(), code(&out)), (Some("c-3"), None));
+    let intent = effects(&out)[0];
+    assert!(intent.other_approver && intent.approval.as_ref().is_some_and(|a| a.id.as_str() == "a-3"));
+}
+
+/// If this broke, a policy that asks for an approver would deny what somebody has approved.
+#[test]
+fn policy_sees_who_approved() {
+    struct Asks(Mutex<Vec<Option<String>>>);
+    impl PolicyCheck for Asks {
+        fn allows(&self, _: &str, ask: &Ask<'_>) -> Result<(), String> {
+            self.0.lock().expect("no panic").push(ask.approver.map(str::to_owned));
+            Ok(())
+        }
+    }
+    let asks = Arc::new(Asks(Mutex::default()));
+    let mut bed = Bed::new(gated());
+    bed.desk.policy = asks.clone();
+    bed.ask(request(INPUT));
+    bed.plan(BIG);
+    let ok = approval("a-1", &bed.plan_hash(), Decision::Approve);
+    bed.send(Event::Approval(ok));
+    assert_eq!(*asks.0.lock().expect("no panic"), [Some("approver".to_owned())]);
+}

@@ -1,7 +1,10 @@
 //! Applications against simulated targets, end to end on the driver.
 #![allow(clippy::unwrap_used)]
 
+mod commands;
+mod library;
 mod precondition;
+mod tables;
 
 use std::sync::Arc;
 
@@ -25,7 +28,7 @@ fn application(contract: &str, call: &str) -> TopologyTestDriver {
     let effect = Effect::named("ask")
         .operation_id(|_, v: &Value| v["id"].as_str().unwrap().to_owned())
         .request(|draft, v: &Value| {
-            let draft = draft.tenant("acme").resource("thing/1").deadline(WallTime(1_767_225_600_000 + 3_600_000));
+            let draft = draft.tenant("acme").resource("thing/1").deadline(WallTime(1_767_225_600_000 + 600_000));
             match v["version"].as_str() {
                 Some(version) => draft.resource_version(version),
                 None => draft,

@@ -18,11 +18,11 @@ target:
 calls:
   set:
     parameters:
-      item:  { type: string, pattern: "[A-Z0-9-]{1,32}" }
+      article: { type: string, pattern: "[A-Z0-9-]{1,32}" }
       count: { type: integer, min: 0, max: 1000 }
     request:
       method: PUT
-      path: /items/{item}
+      path: /items/{article}
       headers: { if-match: '"{resource_version}"' }
       json: { count: "{count}", change: "{key}" }
     key: { carrier: body }
@@ -81,7 +81,7 @@ fn run(contract: &str, stock: Stock, seen: &str) -> (Vec<ResultRecord>, Arc<Mute
     let mut driver = application(contract, "set");
     let target = Arc::clone(&stock);
     driver.serve(move |_, request| target.lock().unwrap().serve(request));
-    ask(&mut driver, &parameters("op-1", Some(seen), &json!({ "item": "A-1", "count": 7 })));
+    ask(&mut driver, &parameters("op-1", Some(seen), &json!({ "article": "A-1", "count": 7 })));
     driver.advance(Duration::from_secs(120)).unwrap();
     (states(&mut driver), stock)
 }
@@ -115,7 +115,7 @@ fn a_lost_answer_is_sent_again_and_the_change_is_known_as_ours() {
 fn where_the_target_does_not_compare_the_version_is_read_before_the_send() {
     let reads = STOCK.replace("      headers: { if-match: '\"{resource_version}\"' }\n", "").replace(
         "precondition: { never_reused: true }",
-        "precondition: { read: { request: { method: GET, path: \"/items/{item}\" }, version: headers.etag } }",
+        "precondition: { read: { request: { method: GET, path: \"/items/{article}\" }, version: headers.etag } }",
     );
     let reads = reads.replace("      - { status: 412, means: precondition_failed }\n", "");
     let (told, stock) = run(&reads, Stock { version: 5, ..Stock::default() }, "4");
@@ -132,7 +132,7 @@ fn where_the_target_does_not_compare_the_version_is_read_before_the_send() {
 fn a_request_that_saw_no_version_is_invalid() {
     let mut driver = application(STOCK, "set");
     driver.serve(|_, _| panic!("nothing is sent"));
-    ask(&mut driver, &parameters("op-1", None, &json!({ "item": "A-1", "count": 7 })));
+    ask(&mut driver, &parameters("op-1", None, &json!({ "article": "A-1", "count": 7 })));
     let told = driver.read_output("results");
     let told = internal::decode::<ResultRecord>(told[0].value.as_ref().unwrap()).unwrap();
     assert_eq!(told.status, Status::Invalid);

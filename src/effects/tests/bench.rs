@@ -10,7 +10,7 @@ use crate::contract::{Completion, Confirm, LaneRule, Parameters};
 use crate::effects::config::{CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, LEDGER};
 use crate::effects::{Assumptions, Denial, EffectTask, LedgerRecord, Rules, Shared, Verdict, ledger, subtopology};
 use crate::error::Error;
-use crate::http::{Answer, CallLimits, Destination, Done, Finished, HttpPort, Outgoing, Wire};
+use crate::http::{Answer, CallLimits, Destination};
 use crate::ids::{DispatchToken, OperationId, Partition, TaskId, Tp, WireKey};
 use crate::intents::{
     AnswerClass, Command, CommandKind, Control, ControlKind, Cost, Hearsay, Intent, IntentKind, PublicSink, RenderedRequest,
@@ -23,6 +23,8 @@ use crate::serdes::internal;
 use crate::state::TaskStores;
 use crate::task::{Close, Emit, Task, TaskError, TaskSeed, TxCx};
 use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
+
+use super::network::Network;
 
 pub const APP: &str = "orders";
 const START: i64 = 1_000_000_000;
@@ -116,6 +118,12 @@ pub fn command(kind: CommandKind, op: &str, id: &str) -> Command {
     }
 }
 
+/// What somebody saw of an attempt.
+pub fn said(attempt: i32, token: &str, class: AnswerClass) -> Hearsay {
+    let token = DispatchToken::new(token);
+    Hearsay { attempt, token, class, status: None, digest: None, reference: None, seen_at: WallTime(START) }
+}
+
 /// Reads answers by status, and lists by a small JSON body: `{"ours": 1, "other": false, "next": null}`.
 struct Plain;
 
@@ -176,64 +184,6 @@ impl Judge for Plain {
     }
 }
 
-struct Call {
-    outgoing: Outgoing,
-    ready: Option<Box<dyn FnOnce() -> bool + Send>>,
-    done: Option<Done>,
-    began: WallTime,
-}
-
-/// The network: calls wait here.
-pub struct Network {
-    calls: Mutex<Vec<Call>>,
-    clock: Arc<ManualClock>,
-}
-
-impl HttpPort for Network {
-    fn start(&self, outgoing: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done) {
-        let began = self.clock.now().wall;
-        self.calls.lock().unwrap().push(Call { outgoing, ready: Some(ready), done: Some(done), began });
-    }
-}
-
-impl Network {
-    /// Paths with queries of all calls so far, `POST /orders` and `GET /orders?…`.
-    pub fn seen(&self) -> Vec<String> {
-        let line = |c: &Call| format!("{} {}", c.outgoing.request.method, c.outgoing.request.path);
-        self.calls.lock().unwrap().iter().map(line).collect()
-    }
-    pub fn posts(&self) -> usize {
-        self.seen().iter().filter(|s| s.starts_with("POST")).count()
-    }
-    /// The first byte leaves, unless it was burned. Answers whether it did.
-    pub fn leave(&self, i: usize) -> bool {
-        let ready = self.calls.lock().unwrap()[i].ready.take().expect("left once");
-        ready()
-    }
-    /// The call ends.
-    pub fn end(&self, i: usize, wire: Wire) {
-        let (done, began) = {
-            let mut calls = self.calls.lock().unwrap();
-            (calls[i].done.take().expect("ends once"), calls[i].began)
-        };
-        done(Finished { wire, began, ended: self.clock.now().wall, target_date: None });
-    }
-    pub fn answer(&self, i: usize, status: u16, body: &str) {
-        self.end(i, Wire::Answered(Answer { status, headers: Vec::new(), body: Bytes::from(body.to_owned()) }));
-    }
-    /// Answers every readback that waits.
-    pub fn answer_reads(&self, body: &str) {
-        let waits = |c: &Call| c.done.is_some() && c.outgoing.request.method == "GET";
-        let waiting: Vec<usize> = {
-            let calls = self.calls.lock().unwrap();
-            (0..calls.len()).filter(|i| waits(&calls[*i])).collect()
-        };
-        for i in waiting {
-            self.answer(i, 200, body);
-        }
-    }
-}
-
 /// Says no when told to.
 #[derive(Default)]
 pub struct Switch(pub Mutex<Option<Denial>>);
@@ -283,15 +233,29 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(rules: Rules) -> Self {
+        Self::made(rules, &["orders"], Vec::new())
+    }
+
+    /// At a target that wants these.
+    pub fn with_credentials(rules: Rules, credentials: Vec<crate::contract::Credentials>) -> Self {
+        Self::made(rules, &["orders"], credentials)
+    }
+
+    /// A contract of each name, all alike, each with a target of its own.
+    pub fn with_targets(rules: Rules, targets: &[&str]) -> Self {
+        Self::made(rules, targets, Vec::new())
+    }
+
+    fn made(rules: Rules, targets: &[&str], credentials: Vec<crate::contract::Credentials>) -> Self {
         let clock = Arc::new(ManualClock::at(now()));
-        let network = Arc::new(Network { calls: Mutex::default(), clock: Arc::clone(&clock) });
+        let network = Arc::new(Network::new(Arc::clone(&clock)));
         let guard = Arc::new(Switch::default());
-        let spec = CallSpec {
-            target: "orders".into(),
-            rules,
+        let spec = |target: &str| CallSpec {
+            target: target.into(),
+            rules: rules.clone(),
             judge: Arc::new(Plain),
             to: Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private: true },
-            credentials: Vec::new(),
+            credentials: credentials.clone(),
             limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },
             concurrency: 2,
             pages: 3,
@@ -301,7 +265,7 @@ impl Bench {
             application: APP.into(),
             incarnation: "run-1".into(),
             partitions: 1,
-            calls: BTreeMap::from([(("orders".into(), 1, "create".into()), Arc::new(spec))]),
+            calls: targets.iter().map(|t| (((*t).into(), 1, "create".into()), Arc::new(spec(t)))).collect(),
             guard: Arc::clone(&guard) as _,
             results: BTreeMap::from([("place-order".into(), sink("results"))]),
             dead_letters: BTreeMap::from([("place-order".into(), sink("dead"))]),
@@ -318,7 +282,7 @@ impl Bench {
 
     fn make(config: &EffectsConfig, clock: &Arc<ManualClock>, assignment: u64) -> EffectTask {
         let id = TaskId { subtopology: 1, partition: Partition(0) };
-        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment };
+        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment, dropped: Arc::new(|_, _| ()) };
         EffectTask::new(Arc::new(config.clone()), seed)
     }
 
@@ -365,9 +329,7 @@ impl Bench {
         self.say(&op, Some(c), None);
     }
     pub fn hear(&mut self, op: &str, attempt: i32, token: &str, class: AnswerClass) {
-        let token = DispatchToken::new(token);
-        let h = Hearsay { attempt, token, class, status: None, digest: None, reference: None, seen_at: WallTime(START) };
-        self.say(op, None, Some(h));
+        self.say(op, None, Some(said(attempt, token, class)));
     }
     /// What other tasks of this application published on control comes back as input.
     pub fn loop_control(&mut self) {
@@ -406,6 +368,11 @@ impl Bench {
         self.clock.advance(d);
         self.step();
     }
+    /// Its partition is about to go: what comes before the last commit.
+    pub fn leave(&mut self) {
+        self.task.leaving();
+        self.turn();
+    }
     /// The old task is gone, in order or not; a new one stands over the same committed stores. `process` = another process.
     pub fn replace(&mut self, process: bool) {
         self.task.close(Close::Lost);
@@ -420,7 +387,12 @@ impl Bench {
         self.with(|task, cx| task.restored(cx)).expect("restored");
     }
     pub fn ledger(&mut self, op: &str) -> Option<LedgerRecord> {
-        let i = intent(op);
+        self.load(&intent(op))
+    }
+    pub fn ledger_of(&mut self, i: &Intent) -> LedgerRecord {
+        self.load(i).expect("in the ledger")
+    }
+    fn load(&mut self, i: &Intent) -> Option<LedgerRecord> {
         let key = ledger::op(&i.key());
         let mut out = Out::default();
         let mut cx = TxCx::new(now(), &mut out, &mut self.stores);

@@ -1,13 +1,13 @@
 //! Every row of the table in `src/docs/decide.md`, on the pure functions.
 
-use super::bench::{command, intent, now, rules, sec};
+use super::bench::{command, intent, now, rules, said, sec};
 use crate::contract::{Completion, Confirm, Retention};
 use crate::effects::{
     Action, AttemptState, Denial, Event, Facts, LedgerRecord, Outcome, Phase, Rules, Seen, Stamp, Verdict, WarrantKind, apply,
     decide, fold, journal,
 };
 use crate::error::codes;
-use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Resolution, Status};
+use crate::intents::{AckLevel, AnswerClass, CommandKind, Flag, Hearsay, Resolution, Status};
 use crate::time::WallTime;
 
 pub(super) fn facts() -> Facts {
@@ -23,8 +23,7 @@ pub(super) fn queued() -> LedgerRecord {
 }
 
 pub(super) fn out(n: i32, class: AnswerClass) -> Event {
-    let token = format!("t-{n}").into();
-    Event::Finished(Outcome { attempt: n, token, class, status: None, digest: None, reference: None, retry_at: None })
+    Event::Finished(Outcome { said: said(n, &format!("t-{n}"), class), retry_at: None })
 }
 
 pub(super) fn send(r: &mut LedgerRecord, rules: &Rules, at: WallTime) {
@@ -181,15 +180,7 @@ fn parked_rows() {
     assert_eq!(decide(&parked, &facts(), &nothing, t(99)), Action::Wait(None));
     let hear = |token: &str| {
         let token = token.into();
-        Event::Hearsay(Outcome {
-            attempt: 1,
-            token,
-            class: AnswerClass::Applied,
-            status: None,
-            digest: None,
-            reference: None,
-            retry_at: None,
-        })
+        Event::Hearsay(Hearsay { token, ..said(1, "", AnswerClass::Applied) })
     };
     let answer = Rules { confirm: Confirm::Answer, ..nothing };
     let mut r = parked.clone();
@@ -226,4 +217,29 @@ fn the_record_survives_its_schema() {
             assert_eq!(back, r);
         }
     }
+}
+
+/// If this broke, a record could grow beyond what a broker takes, and the write that is refused would end the unit for all.
+#[test]
+fn a_record_beyond_its_limit_is_parked_and_sends_nothing_more() {
+    let rules = rules();
+    let mut r = run(&rules, &[(1, out(1, AnswerClass::MaybeSent))]);
+    r.reference = Some("x".repeat(super::super::status::RECORD_BYTES));
+    let Action::Park(code, _) = decide(&r, &facts(), &rules, t(2)) else { panic!("{:?}", decide(&r, &facts(), &rules, t(2))) };
+    assert_eq!(code, codes::LEDGER_TOO_LARGE);
+    rest(&mut r, &rules, t(2));
+    r.forced_by = Some("somebody".into());
+    assert!(!matches!(decide(&r, &facts(), &rules, t(3)), Action::Journal(_)), "not by force either");
+
+    let mut held = LedgerRecord::held(queued().key(), t(900));
+    let mut long = command(CommandKind::Cancel, "op-1", "c-1");
+    long.reason = "x".repeat(super::super::status::COMMAND_BYTES);
+    let reply = fold(&mut held, Event::Command { command: Box::new(long), burned: vec![] }, &rules, t(1)).expect("an answer");
+    assert_eq!((reply.code, held.held.len()), (Some(codes::COMMAND_REFUSED), 0));
+    for n in 0..40 {
+        let mut command = command(CommandKind::Cancel, "op-1", &format!("c-{n}"));
+        command.reason = "x".repeat(15_000);
+        fold(&mut held, Event::Command { command: Box::new(command), burned: vec![] }, &rules, t(1));
+    }
+    assert!(held.held.len() > 10 && held.weight() <= super::super::status::RECORD_BYTES, "{}", held.held.len());
 }

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod cases;
+mod conditions;
 mod decide;
+mod network;
 mod permission;
 mod proposals;
 mod stage;

@@ -52,7 +52,7 @@ fn said(r: &mut LedgerRecord, c: Command) -> Option<Code> {
 /// C20: an approval for another plan, or one that has run out since the hand-over, must not let a further send go.
 #[test]
 fn the_spent_approval_is_asked_again_at_each_send() {
-    let look = |r: &LedgerRecord, at| last_look(r, &Parameters::default(), &Unguarded, at).err().map(|d| d.detail);
+    let look = |r: &LedgerRecord, at| last_look(r, &Parameters::default(), &Unguarded, &rules(), at).err().map(|d| d.detail);
     assert_eq!(look(&queued(), t(0)), None, "none was needed");
     let mut r = approved();
     assert_eq!(look(&r, t(59)), None);
@@ -236,6 +236,21 @@ fn another_version_forbids_and_proves_nothing() {
     shown(&mut r, 3, Ok(Some("5")));
     assert_eq!(rest(&mut r, &keyed, t(3)), Action::Read, "no further send, and it goes on reading");
     assert_eq!((r.phase, r.end), (Phase::Unknown, None));
+}
+
+/// If this broke, an unknown would stay unread for as long as its resource shows no version, although its effect is there to see.
+#[test]
+fn a_version_that_is_not_shown_keeps_nobody_from_reading() {
+    let keyed = Rules { dedupe: Some(crate::contract::Retention::Forever), ..reads_version() };
+    let mut r = versioned();
+    shown(&mut r, 0, Ok(Some("4")));
+    send(&mut r, &keyed, t(0));
+    fold(&mut r, out(1, AnswerClass::MaybeSent), &keyed, t(2));
+    shown(&mut r, 3, Err("status 503"));
+    assert_eq!(decide(&r, &facts(), &keyed, t(3)), Action::Read);
+    fold(&mut r, read(3, one()).1, &keyed, t(3));
+    rest(&mut r, &keyed, t(3));
+    assert_eq!(r.end, Some(Status::Confirmed));
 }
 
 /// If this broke, the read of a version would be skipped by the stage, or a resource that has changed would be written to.

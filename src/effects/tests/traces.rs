@@ -1,22 +1,6 @@
 //! Guided traces: each is found by the checker when its rule is switched off, and is harmless with it.
-//!
-//! | from | rule switched off | proved elsewhere, because |
-//! |---|---|---|
-//! | model 1–6, 8–14 | below, by number | |
-//! | model 7 | | offsets in every transaction: the runtime's (timer-driven transactions) |
-//! | model 15, 16 | | order and identity before the outbox: the operation record's |
-//! | model 17, research g | | key bytes: the contract's `wire_key` |
-//! | research a–f, j | below, by letter | |
-//! | research h | `approvals_bind_to_the_plan` in `decide.rs` | re-rendering itself is the operation record's |
-//! | research i | as e: nothing ends or is undone while it may have left | contracts have no compensation yet |
-//!
-//! | condition | where |
-//! |---|---|
-//! | C1 C6 C7 C8 C9 C11 C12 C13 C14 C17 C19 C21 C23 C24 C25 | traces below |
-//! | C2 C3 C15 C16 C20 | `stage.rs`: aborted journal, second intent, one transaction, lanes, guard |
-//! | C4 C5 C26 | types: request and key are stored in the intent, secrets are added at send only |
-//! | C10 C22 | the HTTP client's wire tests: window in the connector, no retry, no redirect |
-//! | C18 | no compensation is offered yet; a cancel after the effect says so |
+//! Names: `c07` is the condition of `src/docs/guarantees.md`, `m03` the counter-example of the search that found it, `rb` the one of
+//! the research; where each of the others is, that page says.
 
 use std::time::Duration;
 
@@ -27,7 +11,7 @@ use crate::effects::{Rule, Rules, Verdict};
 use crate::intents::AnswerClass::{Applied, InProgress, MaybeSent, NotSent, Rejected};
 
 /// Runs a trace with all rules, then with one switched off: only then may, and must, the checker find this.
-fn found(rule: Rule, base: &Rules, what: &str, trace: impl Fn(&mut World)) {
+pub(super) fn found(rule: Rule, base: &Rules, what: &str, trace: impl Fn(&mut World)) {
     let mut w = World::empty(base.clone());
     trace(&mut w);
     assert!(w.bad.is_empty(), "with all rules: {:?}", w.bad);
@@ -42,7 +26,7 @@ fn keyed(retention: Retention) -> Rules {
 
 /// Model 1: a negative answer to attempt 2 closes the operation while attempt 1 is on its way (C6, C12).
 #[test]
-fn m01_a_refusal_of_the_second_closes_over_the_first() {
+fn c06_m01_a_refusal_of_the_second_closes_over_the_first() {
     found(Rule::NegativeSpeaksForItself, &keyed(Retention::Forever), "ended as not applied, but applied", |w| {
         w.deliver();
         w.leave(1);
@@ -57,7 +41,7 @@ fn m01_a_refusal_of_the_second_closes_over_the_first() {
 
 /// Model 2, research d: the key's memory is checked when journalled, the byte leaves later (C19).
 #[test]
-fn m02_the_key_is_forgotten_before_the_byte_arrives() {
+fn c19_m02_the_key_is_forgotten_before_the_byte_arrives() {
     found(Rule::KeyOutlivesSend, &keyed(Retention::For(sec(20))), "two effects", |w| {
         w.deliver();
         w.leave(1);
@@ -75,7 +59,7 @@ fn m02_the_key_is_forgotten_before_the_byte_arrives() {
 
 /// Model 3: "attempt 2 never left" covers attempt 3, and attempt 1 is forgotten (C7).
 #[test]
-fn m03_an_attempt_two_steps_back_is_forgotten() {
+fn c07_m03_an_attempt_two_steps_back_is_forgotten() {
     found(Rule::CoverEveryAttempt, &keyed(Retention::For(sec(40))), "two effects", |w| {
         w.deliver();
         w.leave(1);
@@ -91,7 +75,7 @@ fn m03_an_attempt_two_steps_back_is_forgotten() {
 
 /// Model 4: the new owner takes the other's attempt for unsent (C11).
 #[test]
-fn m04_a_take_over_sends_again() {
+fn c11_m04_a_take_over_sends_again() {
     found(Rule::TakeOverIsMaybe, &rules(), "two effects", |w| {
         w.deliver();
         w.leave(1);
@@ -105,7 +89,7 @@ fn m04_a_take_over_sends_again() {
 
 /// Model 5: a deadline that passes before a re-send ends an operation that may have happened (C21).
 #[test]
-fn m05_a_deadline_ends_what_may_have_left() {
+fn c21_m05_a_deadline_ends_what_may_have_left() {
     found(Rule::ChecksOnlyForbid, &rules(), "ended as not applied, but applied", |w| {
         w.deliver();
         w.leave(1);
@@ -131,9 +115,9 @@ fn m06_a_finite_key_without_a_bound() {
     });
 }
 
-/// Model 8: the answer is lost with an unclear commit (rule 12).
+/// Model 8: the answer is lost with an unclear commit (rule 12, C15).
 #[test]
-fn m08_an_answer_is_lost_with_its_transaction() {
+fn c15_m08_an_answer_is_lost_with_its_transaction() {
     let base = Rules { lag: None, in_flight: None, confirm: Confirm::Answer, ..rules() };
     found(Rule::KeepCompletions, &base, "parked although the answer was heard", |w| {
         w.deliver();
@@ -146,7 +130,7 @@ fn m08_an_answer_is_lost_with_its_transaction() {
 
 /// Model 9: wrong evidence is folded like an answer (C14).
 #[test]
-fn m09_hearsay_without_the_token() {
+fn c14_m09_hearsay_without_the_token() {
     found(Rule::HearsayNeedsToken, &Rules { confirm: Confirm::Answer, ..rules() }, "confirmed without an effect", |w| {
         w.deliver();
         w.leave(1);
@@ -157,7 +141,7 @@ fn m09_hearsay_without_the_token() {
 
 /// Model 10: an operator looks truthfully, before settle (C24).
 #[test]
-fn m10_a_person_looks_too_early() {
+fn c24_m10_a_person_looks_too_early() {
     found(Rule::PersonAfterSettle, &rules(), "ended as not applied, but applied", |w| {
         w.deliver();
         w.leave(1);
@@ -169,7 +153,7 @@ fn m10_a_person_looks_too_early() {
 
 /// Model 11: the closed record is deleted, and the request comes again before its deadline (C23).
 #[test]
-fn m11_a_record_dies_before_its_intent() {
+fn c23_m11_a_record_dies_before_its_intent() {
     let base = Rules { audit: sec(10), confirm: Confirm::Answer, ..rules() };
     found(Rule::RecordsOutliveIntents, &base, "two effects", |w| {
         w.deliver();
@@ -186,7 +170,7 @@ fn m11_a_record_dies_before_its_intent() {
 
 /// Model 12: an old copy of a PUT undoes its successor (C16).
 #[test]
-fn m12_an_old_copy_undoes_the_new_one() {
+fn c16_m12_an_old_copy_undoes_the_new_one() {
     let base = Rules { no_intermediaries: false, ..rules() };
     found(Rule::QuietLane, &base, "an old copy undid its successor", |w| {
         w.deliver();
@@ -242,7 +226,7 @@ fn ra_settle_from_the_journal_time() {
 
 /// Research b: the list is current, but the request waits in a proxy (C8).
 #[test]
-fn rb_absence_read_before_settle() {
+fn c08_rb_absence_read_before_settle() {
     found(Rule::SettleBeforeAbsent, &rules(), "two effects", |w| {
         w.deliver();
         w.leave(1);
@@ -257,7 +241,7 @@ fn rb_absence_read_before_settle() {
 
 /// Research e and i: a cancel ends it while the create is on its way (C17, C18).
 #[test]
-fn re_a_cancel_ends_what_may_have_left() {
+fn c17_re_a_cancel_ends_what_may_have_left() {
     found(Rule::CancelWaits, &rules(), "ended as not applied, but applied", |w| {
         w.deliver();
         w.leave(1);
@@ -268,7 +252,7 @@ fn re_a_cancel_ends_what_may_have_left() {
 
 /// Research f: page 2 holds what page 1 does not show (C9).
 #[test]
-fn rf_an_incomplete_list_is_taken_for_absence() {
+fn c09_rf_an_incomplete_list_is_taken_for_absence() {
     found(Rule::CompleteReads, &rules(), "two effects", |w| {
         w.deliver();
         w.leave(1);
@@ -284,7 +268,7 @@ fn rf_an_incomplete_list_is_taken_for_absence() {
 
 /// Research j: "accepted" or "still running" is read as done (C25).
 #[test]
-fn rj_accepted_is_taken_for_done() {
+fn c25_rj_accepted_is_taken_for_done() {
     found(Rule::AcceptedIsNotDone, &Rules { confirm: Confirm::Answer, ..rules() }, "confirmed without an effect", |w| {
         w.deliver();
         w.leave(1);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::bench::{command, intent, now as start};
+use super::bench::{command, intent, now as start, said};
 use crate::contract::Retention;
 use crate::effects::fold::burn;
 use crate::effects::{
@@ -37,6 +37,7 @@ pub struct World {
     calls: BTreeMap<i32, Call>,
     arrived: BTreeSet<i32>,
     heard: bool,
+    not_before: Option<WallTime>,
     cancelled_at_all: bool,
     /// When each effect was applied.
     pub books: Vec<WallTime>,
@@ -59,6 +60,7 @@ impl World {
             calls: BTreeMap::new(),
             arrived: BTreeSet::new(),
             heard: false,
+            not_before: None,
             cancelled_at_all: false,
             books: Vec::new(),
             key_since: None,
@@ -224,6 +226,9 @@ impl World {
             self.bad.insert("it left without a committed record");
             return;
         };
+        if self.not_before.is_some_and(|t| self.now < t) {
+            self.bad.insert("it left earlier than the target allowed");
+        }
         let earlier: BTreeSet<i32> = a.warrants.iter().map(|w| w.covers).collect();
         if earlier.len() as i32 != n - 1 {
             self.bad.insert("it left without a warrant for each earlier attempt");
@@ -271,6 +276,13 @@ impl World {
         self.fold_answer(n, class);
         self.commit();
     }
+    /// Attempt `n` is answered: not now, come again in so many seconds.
+    pub fn come_again(&mut self, n: i32, seconds: u64) {
+        self.calls.insert(n, Call::Over);
+        self.not_before = Some(self.now.plus(Duration::from_secs(seconds)));
+        let said = said(n, &format!("t-{n}"), AnswerClass::RetryLater);
+        self.event(Event::Finished(Outcome { said, retry_at: self.not_before }));
+    }
     pub fn fold_answer(&mut self, n: i32, class: AnswerClass) {
         match self.calls.get(&n) {
             Some(Call::Left) => {}
@@ -279,10 +291,10 @@ impl World {
         }
         self.calls.insert(n, Call::Over);
         self.heard |= !matches!(class, AnswerClass::MaybeSent | AnswerClass::Unknown);
-        self.fold(Event::Finished(outcome(n, &format!("t-{n}"), class)));
+        self.fold(Event::Finished(Outcome { said: said(n, &format!("t-{n}"), class), retry_at: None }));
     }
     pub fn hearsay(&mut self, n: i32, token: &str, class: AnswerClass) {
-        self.event(Event::Hearsay(outcome(n, token, class)));
+        self.event(Event::Hearsay(said(n, token, class)));
     }
     /// A readback that was asked just now.
     pub fn read(&mut self, verdict: Verdict) {
@@ -306,6 +318,10 @@ impl World {
             self.bad.insert("a cancel was lost");
         }
         let Some(r) = &self.ledger else { return };
+        let unknown = r.phase == Phase::Unknown && !r.open();
+        if unknown && r.unknown_since.is_some_and(|t| t.plus(self.rules.unknown_max_age) < self.now) {
+            self.bad.insert("it stays unknown, and nobody is told");
+        }
         let done = !self.books.is_empty();
         let flagged = !r.flags.is_empty();
         match r.end {
@@ -321,8 +337,4 @@ impl World {
             _ => false,
         };
     }
-}
-
-fn outcome(n: i32, token: &str, class: AnswerClass) -> Outcome {
-    Outcome { attempt: n, token: token.into(), class, status: None, digest: None, reference: None, retry_at: None }
 }

@@ -12,7 +12,7 @@ use crate::record::OutRecord;
 use crate::time::{MonoTime, SharedClock};
 
 use super::Limits;
-use super::faults::{Faults, HeldMarkers};
+use super::faults::{Faults, HeldMarkers, Lie};
 use super::group::{Group, MemberId, Waits};
 use super::log::{Body, Log, TxSeq};
 
@@ -135,6 +135,19 @@ impl Broker {
         self.settle();
     }
 
+    /// Deletes a topic, and with it every group's positions in it.
+    pub fn delete(&mut self, name: &TopicName) {
+        self.topics.remove(name);
+        let now = self.now();
+        for group in self.groups.values_mut() {
+            group.forget(name);
+            if group.reads(name) {
+                group.prepare(now);
+            }
+        }
+        self.settle();
+    }
+
     pub fn log(&self, tp: &Tp) -> Option<&Log> {
         self.topics.get(&tp.topic)?.logs.get(usize::try_from(tp.partition.0).ok()?)
     }
@@ -245,11 +258,13 @@ impl Broker {
             return Ok(());
         }
         let known = self.groups.get(&by.group).map(|g| g.check(&by.slot, MemberId(by.member), by.generation));
-        if let Some(Err(stale)) = known {
+        if let Some(Err(stale)) = known.filter(|_| self.faults.lie != Some(Lie::FormerMembersPass)) {
             return Err(KafkaFault::new(Class::Abort, DOING, &by.group, format!("{stale:?}")));
         }
         self.txn(DOING, tx, epoch)?.groups.insert(by.group.clone());
-        self.groups.entry(by.group.clone()).or_default().hold(tx, next, mark);
+        if self.faults.lie != Some(Lie::OffsetsDropped) {
+            self.groups.entry(by.group.clone()).or_default().hold(tx, next, mark);
+        }
         Ok(())
     }
 

@@ -55,6 +55,17 @@ pub enum HeldMarkers {
     All,
 }
 
+/// A promise of Kafka that the cluster no longer keeps: a test sees whether its checkers notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// Members get records whose transaction is not committed.
+    DirtyReads,
+    /// Offsets that go with a transaction are dropped.
+    OffsetsDropped,
+    /// Who sends offsets is not checked: nothing fences a former member.
+    FormerMembersPass,
+}
+
 /// A call that will fail: of this slot, or of anyone.
 #[derive(Clone, Debug)]
 struct Planned {
@@ -70,6 +81,7 @@ pub(super) struct Faults {
     lost: VecDeque<(Option<SlotName>, LostAnswer)>,
     pub held: HeldMarkers,
     pub down: bool,
+    pub lie: Option<Lie>,
 }
 
 impl Faults {

@@ -5,7 +5,7 @@
 //! stands still (and comes back) is one whose clients are not called while the clock moves on.
 //!
 //! Known differences from a real cluster: records reach the log in `send`, not some time before `flush`; a heartbeat is sent by
-//! every [`Source::next`](super::Source::next), not by a thread of the client; there is one broker, and it never loses anything.
+//! every [`Source::next`](super::Source::next), not by a thread of the client; there is one broker, and it loses only what it is told to.
 
 mod admin;
 mod broker;
@@ -18,7 +18,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use faults::{Call, HeldMarkers, LostAnswer};
+pub use faults::{Call, HeldMarkers, Lie, LostAnswer};
 pub use sink::MemorySink;
 pub use source::{MemorySource, MemoryStamp};
 
@@ -109,6 +109,17 @@ impl MemoryCluster {
         self.broker().grow(topic, to);
     }
 
+    /// Deletes a topic with all positions in it; groups that read it rebalance.
+    pub fn delete(&self, topic: &TopicName) {
+        self.broker().delete(topic);
+        self.changed();
+    }
+
+    /// Cuts off what a partition has from `end` on, as an unclean election does; groups keep their positions.
+    pub fn cut_after(&self, tp: &Tp, end: NextOffset) {
+        self.broker().log_mut(tp).into_iter().for_each(|log| log.cut_after(end));
+    }
+
     /// Compacts a topic: the last committed record of each key below the last stable offset stays.
     pub fn compact(&self, topic: &TopicName) {
         if let Some(t) = self.broker().topics.get_mut(topic) {
@@ -179,6 +190,11 @@ impl MemoryCluster {
     pub fn hold_markers(&self, what: HeldMarkers) {
         self.broker().hold_markers(what);
         self.changed();
+    }
+
+    /// From now on the cluster does not keep this promise.
+    pub fn lie(&self, about: Lie) {
+        self.broker().faults.lie = Some(about);
     }
 
     /// Takes the broker away, or gives it back. Nothing it knows is lost.

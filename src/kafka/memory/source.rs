@@ -12,7 +12,7 @@ use crate::offset::NextOffset;
 
 use super::MemoryCluster;
 use super::broker::Broker;
-use super::faults::Call;
+use super::faults::{Call, Lie};
 use super::group::{MemberId, Standing};
 use super::log::Read;
 
@@ -152,7 +152,9 @@ impl MemorySource {
         if cursor.stuck || cursor.paused {
             return None;
         }
-        let read = broker.log(tp).map_or(Read::OutOfRange, |log| log.read(tp, cursor.at, Isolation::Committed));
+        let dirty = broker.faults.lie == Some(Lie::DirtyReads);
+        let isolation = if dirty { Isolation::Uncommitted } else { Isolation::Committed };
+        let read = broker.log(tp).map_or(Read::OutOfRange, |log| log.read(tp, cursor.at, isolation));
         match read {
             Read::Record(record) => {
                 cursor.at = record.offset.next();
@@ -167,7 +169,7 @@ impl MemorySource {
             Read::OutOfRange => {
                 cursor.stuck = true;
                 let detail = format!("offset {} is out of range", cursor.at);
-                Some(Input::Fault(KafkaFault::new(Class::Config, "fetching", tp, detail)))
+                Some(Input::Fault(KafkaFault::new(Class::Gone, "fetching", tp, detail)))
             }
         }
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
 
 use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Reader, Slot, TxLimits, TxSink as _, Wake};
 use crate::error::{Error, Fault, Result, codes};
@@ -84,7 +85,10 @@ pub const RESERVED: &[(&str, &str)] = &[
 pub struct RdCluster(Arc<RdConfig>);
 
 impl RdCluster {
-    /// Checks the settings; connects to nothing yet. Fails with `RESERVED_SETTING` for a setting that the product owns.
+    /// Checks the settings; connects to nothing yet.
+    ///
+    /// # Errors
+    /// `RESERVED_SETTING` for a setting that the product owns, `BAD_VALUE` for one that the client does not know or take.
     pub fn new(config: RdConfig) -> Result<Self> {
         for (key, why) in RESERVED {
             if config.settings.contains_key(*key) {
@@ -92,7 +96,15 @@ impl RdCluster {
                 return Err(Error::new(codes::RESERVED_SETTING, Fault::Configuration, what).next(format!("remove {key}")));
             }
         }
-        Ok(Self(Arc::new(config)))
+        let cluster = Self(Arc::new(config));
+        match cluster.base("checked").create_native_config() {
+            Err(KafkaError::ClientConfig(_, why, key, _)) => {
+                let what = format!("the client setting {key} can't be set: {why}");
+                Err(Error::new(codes::BAD_VALUE, Fault::Configuration, what)
+                    .next("see the client's list of settings, or leave it out"))
+            }
+            _ => Ok(cluster),
+        }
     }
 
     fn config(&self) -> &RdConfig {
@@ -213,7 +225,20 @@ fn creation(what: &'static str, to: impl std::fmt::Display, e: &rdkafka::error::
 mod tests {
     use super::*;
 
-    /// If this broke, a file could switch off what the guarantees rest on, and nobody would be told.
+    /// C115: a setting that does not exist, or a value that it does not take, must be told at load, by its name.
+    #[test]
+    fn unknown_settings_and_values_are_refused_at_load() {
+        for (key, value) in [("transactional.timeout.ms", "1000"), ("security.protocol", "sals_ssl"), ("socket.timeout.ms", "soon")]
+        {
+            let mut config = RdConfig::new("127.0.0.1:1");
+            config.settings.insert(key.to_owned(), value.to_owned());
+            let refused = RdCluster::new(config).expect_err("must be refused");
+            assert_eq!((refused.code, refused.fault), (codes::BAD_VALUE, Fault::Configuration));
+            assert!(refused.doing.contains(key), "{refused}");
+        }
+    }
+
+    /// C115: a file must not switch off what the guarantees rest on; the text names the setting and the rule.
     #[test]
     fn owned_settings_are_refused_with_the_reason() {
         for (key, why) in RESERVED {

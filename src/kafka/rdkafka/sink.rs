@@ -13,6 +13,7 @@ use crate::ids::{Partition, SlotName, Tp};
 use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
+use crate::time::{Clock as _, SystemClock, WallTime};
 
 /// How long one call to become the only producer of the slot waits.
 const INIT_SLICE: Duration = Duration::from_millis(500);
@@ -39,6 +40,18 @@ struct Seen {
     last: usize,
     /// The first refusal since the transaction began.
     refused: Option<(Class, String)>,
+    /// Topics that refused the time of some record.
+    times: Vec<(String, Times)>,
+}
+
+/// Which times of records a topic gets; the others are replaced by the time of sending. A record's time comes from its input, which
+/// may have been written under other limits (C032).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Times {
+    /// Those that have passed.
+    Past,
+    /// None.
+    Sending,
 }
 
 impl Seen {
@@ -46,6 +59,9 @@ impl Seen {
         match report.error {
             Some(code) => {
                 let why = || (convert::class_of_report(code), format!("{}-{}: {code:?}", report.topic, report.partition));
+                if self.refused.is_none() && code == RDKafkaErrorCode::InvalidTimestamp {
+                    self.refuses_time(report.topic);
+                }
                 self.refused.get_or_insert_with(why);
             }
             None if report.offset >= 0 => {
@@ -54,6 +70,23 @@ impl Seen {
                 *at = next.max(*at);
             }
             None => {}
+        }
+    }
+
+    fn refuses_time(&mut self, topic: &str) {
+        match self.times.iter_mut().find(|(t, _)| t == topic) {
+            Some((_, times)) => *times = Times::Sending,
+            None => self.times.push((topic.to_owned(), Times::Past)),
+        }
+        tracing::warn!(topic, times = ?self.times.last(), "the topic refuses the time of a record; it is sent with its time of sending");
+    }
+
+    /// The time that a record is sent with.
+    fn time_of(&self, record: &OutRecord<'_>) -> Option<WallTime> {
+        match self.times.iter().find(|(t, _)| *t == record.topic.as_str()) {
+            None => record.timestamp,
+            Some((_, Times::Past)) => record.timestamp.filter(|t| *t <= SystemClock.now().wall),
+            Some((_, Times::Sending)) => None,
         }
     }
 
@@ -179,6 +212,7 @@ impl TxSink for RdSink {
         if self.sent.is_multiple_of(SERVE_EVERY) {
             self.serve();
         }
+        let record = OutRecord { timestamp: self.seen.time_of(&record), ..record };
         let mut sent = produce(&self.producer, &record, 0);
         if matches!(sent, Err(KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull))) {
             self.serve_one(Duration::from_millis(100));

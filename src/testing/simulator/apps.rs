@@ -1,5 +1,5 @@
 //! The applications that are simulated: the orders topology with plan, gate and policy, and a plain one where each record is an
-//! effect. Both order at the same shop, under the same contract.
+//! effect, once at a shop that knows no keys and once at one that remembers them for a while.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +27,11 @@ pub(super) const REFUSED: &str = "SKU-REFUSED";
 /// A piece costs so much; above 500 in total the orders topology asks for an approval.
 const PRICE: i64 = 10;
 const CONTRACT: &str = include_str!("../../../topology/orders/contracts/orders.yaml");
+/// How long records live beyond end or deadline where each record is an effect: so short that requests come when they are gone, and
+/// longer than anything is held up.
+pub(super) const LIFE: Duration = Duration::from_secs(180);
+/// How long the shop of the keyed application remembers a key.
+pub(super) const MEMORY: Duration = Duration::from_secs(30);
 
 /// A record of the plain application.
 #[derive(Clone, Serialize, Deserialize)]
@@ -39,11 +44,12 @@ struct Wanted {
     deadline: i64,
 }
 
-/// One of the applications. `by_resource` orders effects of the plain one by their resource.
+/// One of the applications.
 pub(super) fn application(app: App) -> Application {
     match app {
         App::Orders => orders(),
-        App::Plain => plain(),
+        App::Plain => plain(CONTRACT),
+        App::Keyed => plain(&CONTRACT.replace("dedupe: none", &format!("dedupe: {{ window: {}s }}", MEMORY.as_secs()))),
     }
 }
 
@@ -53,8 +59,8 @@ fn orders() -> Application {
     loaded.unwrap_or_else(|d| panic!("topology/orders can't be read:\n{d}")).application
 }
 
-fn plain() -> Application {
-    let contract = yaml::offline(|| crate::contract::parse("orders.yaml", CONTRACT));
+fn plain(contract: &str) -> Application {
+    let contract = yaml::offline(|| crate::contract::parse("orders.yaml", contract));
     let contract = Arc::new(contract.unwrap_or_else(|d| panic!("the orders contract can't be read:\n{d}")));
     let builder = StreamsBuilder::new("plain").dead_letters("plain.dead");
     let wanted = builder.stream("plain.wanted", Consumed::with(Serdes::string(), Serdes::json::<Wanted>()));
@@ -65,7 +71,8 @@ fn plain() -> Application {
             Value::Object(map) => Parameters(map),
             _ => Parameters::default(),
         })
-        .order_by(|_, w| w.resource.clone());
+        .order_by(|_, w| w.resource.clone())
+        .remember(LIFE);
     wanted.effect(&contract, "create", effect).results().to("plain.results");
     builder.build().unwrap_or_else(|d| panic!("the plain application can't be built:\n{d}"))
 }
@@ -90,11 +97,11 @@ impl Message {
 /// The request for an operation, `nth` time; with another content where it is to be a conflict.
 pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, conflict: bool) -> Message {
     let quantity = planned.quantity + i64::from(conflict);
-    let deadline = start.plus(planned.patience);
+    let deadline = start.plus(planned.patience + if conflict { LONGER } else { Duration::ZERO });
     let resource = format!("order/{}", if planned.shares_lane { "shared".to_owned() } else { planned.id().to_string() });
     let sku = if planned.class == Class::Refused { REFUSED.to_owned() } else { format!("SKU-{}", planned.number) };
     match app {
-        App::Plain => {
+        App::Plain | App::Keyed => {
             let operation = planned.id().to_string();
             let wanted = Wanted { operation, tenant: planned.tenant().to_string(), sku, quantity, resource, deadline: deadline.0 };
             let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");
@@ -149,6 +156,8 @@ pub(super) fn model(request: &RenderedRequest) -> Answer {
     Answer { status: 200, headers, body: Bytes::from(answer.to_string()) }
 }
 
+/// How much later the deadline of a conflicting request is.
+const LONGER: Duration = Duration::from_secs(300);
 /// How many pieces need an approval.
 pub(super) const DEAR: i64 = 500 / PRICE + 1;
 /// The shortest deadline that leaves room for an answer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::Member;
 use crate::ids::{GroupId, SlotName};
-use crate::intents::topics;
+use crate::intents::{CommandKind, Decision, topics};
 use crate::kafka::Cluster;
 use crate::kafka::memory::{HeldMarkers, LostAnswer};
 use crate::record::OutRecord;
@@ -14,7 +14,7 @@ use crate::time::Clock;
 
 use super::apps::{self, Message};
 use super::operator::{People, Said};
-use super::schedule::{Again, Strike};
+use super::schedule::{Afterthought, Again, Strike};
 use super::world::{BEGIN, Happening, LOOK, START_AGAIN, World, stores};
 
 impl World<'_> {
@@ -26,6 +26,7 @@ impl World<'_> {
                 self.note(format!("cancel of op-{}", self.schedule.operations[op].number));
                 said.into_iter().for_each(|s| self.say(s));
             }
+            Happening::Afterthought(op, thought) => self.afterthought(op, thought),
             Happening::Strike(strike) => self.strike(strike),
             Happening::Start(m) => self.start(m),
             Happening::FreeMarkers => self.cluster.hold_markers(HeldMarkers::None),
@@ -39,10 +40,19 @@ impl World<'_> {
         let planned = &self.schedule.operations[op];
         let message = apps::request(self.schedule.app, planned, BEGIN.wall, nth, again == Some(Again::Conflict));
         if self.publish(&message) {
+            self.heard.requested(planned.id(), again == Some(Again::Conflict));
             self.note(format!("request for {}{}", planned.id(), again.map_or(String::new(), |a| format!(" again: {a:?}"))));
         } else {
             self.after(START_AGAIN, Happening::Request { op, nth, again });
         }
+    }
+
+    fn afterthought(&mut self, op: usize, thought: Afterthought) {
+        let planned = &self.schedule.operations[op];
+        let results = self.people.results(&self.cluster);
+        let Some(said) = self.people.think_again(planned, thought, &results, self.clock.now()) else { return };
+        self.note(format!("{thought:?} for {}", planned.id()));
+        self.say(said);
     }
 
     fn publish(&self, m: &Message) -> bool {
@@ -53,13 +63,28 @@ impl World<'_> {
 
     fn say(&mut self, said: Said) {
         match said {
-            Said::Approval(op, message) => {
-                if self.publish(&message) {
-                    self.note(format!("an approver answers {op}"));
-                    self.people.wrote_approval(op);
+            Said::Approval(approval) => {
+                let (op, id) = (approval.operation_id.clone(), approval.approval_id.clone());
+                if !self.publish(&Message::of("agent.approvals", &op, &*approval)) {
+                    return;
+                }
+                self.note(format!("an approver says {:?} to {op}", approval.decision));
+                if approval.decision == Decision::Revoke {
+                    self.heard.revoked(id.to_string(), op.clone());
+                    self.heard.revoked(format!("revoke/{id}"), op);
+                } else {
+                    self.people.wrote(&approval);
                 }
             }
-            Said::Command(record) => drop(self.cluster.publish(&[record.as_record()], Duration::ZERO)),
+            Said::Command(command, record) => {
+                if self.cluster.publish(&[record.as_record()], Duration::ZERO).is_err() {
+                    return;
+                }
+                self.heard.commanded(&command);
+                if command.kind == CommandKind::Revoke {
+                    self.heard.revoked(command.command_id.to_string(), command.operation_id);
+                }
+            }
         }
     }
 
@@ -68,7 +93,8 @@ impl World<'_> {
         let said = self.people.look(planned, &self.cluster, &self.target.books(), self.clock.now());
         let quiet = said.is_empty() && self.events.is_empty() && self.target.next_due().is_none();
         said.into_iter().for_each(|s| self.say(s));
-        self.rested = quiet && People::settled(planned, &self.people.results(&self.cluster));
+        let results = self.people.results(&self.cluster);
+        self.rested = quiet && People::settled(planned, &results) && self.heard.all_answered(&results);
         self.after(LOOK, Happening::Look);
     }
 

@@ -5,11 +5,12 @@
 
 mod apps;
 mod happen;
+mod heard;
 mod operator;
 mod schedule;
 mod search;
 mod world;
 
-pub use schedule::{Again, App, Class, Planned, Schedule, Strike, Struck};
+pub use schedule::{Afterthought, Again, App, Broken, Class, Off, Planned, Schedule, Strike, Struck};
 pub use search::{Found, search, shrink};
 pub use world::{Applications, Outcome, run};

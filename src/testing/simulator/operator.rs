@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::demo::rng::Rng;
-use crate::ids::{ApplicationId, ApprovalId, CommandId, OperationId, TopicName};
+use crate::ids::{ApplicationId, ApprovalId, CommandId, OperationId, Partition, PlanHash, TopicName};
 use crate::intents::{
     Approval, Command, CommandKind, Decision, Intent, IntentKind, Resolution, ResultKind, ResultRecord, Status, headers, topics,
 };
@@ -18,20 +18,21 @@ use crate::testing::checkers::{BookEntry, Intended, OpKey, Seen, last_states};
 use crate::testing::shop::digest_of;
 use crate::time::{MonoTime, Now};
 
-use super::apps::Message;
-use super::schedule::{Class, Planned};
+use super::schedule::{Afterthought, Class, Planned};
 
 /// Before a person tries again what did not come of the first time.
 const PATIENCE: Duration = Duration::from_secs(12);
+/// The hash of a plan that nobody has.
+const OTHER_PLAN: &str = "of-another-plan";
 /// After so many refusals a second person is asked.
 const SECOND_PERSON: u32 = 6;
 
 /// What people write.
 pub(super) enum Said {
     /// An approval.
-    Approval(OperationId, Message),
+    Approval(Box<Approval>),
     /// A command.
-    Command(Box<CommandRecord>),
+    Command(Box<Command>, Box<CommandRecord>),
 }
 
 /// What people know of.
@@ -77,6 +78,7 @@ impl People {
                 operation: (i.tenant, i.operation_id),
                 digest: i.request.body.as_deref().and_then(digest_of),
                 wire_key: i.wire_key,
+                lane: i.ordering_key,
             })
             .collect()
     }
@@ -107,9 +109,11 @@ impl People {
         said
     }
 
-    /// The approval was written.
-    pub(super) fn wrote_approval(&mut self, op: OperationId) {
-        self.answered.insert(op);
+    /// The decision was written.
+    pub(super) fn wrote(&mut self, approval: &Approval) {
+        if approval.plan_hash.as_str() != OTHER_PLAN {
+            self.answered.insert(approval.operation_id.clone());
+        }
     }
 
     fn approve(&self, planned: &[Planned], last: &ResultRecord, now: Now) -> Option<Said> {
@@ -123,18 +127,30 @@ impl People {
         if self.answered.contains(op) {
             return None;
         }
-        let approval = Approval {
-            approval_id: ApprovalId::from(format!("a-{op}")),
-            tenant: last.tenant.clone(),
-            operation_id: op.clone(),
-            plan_hash: last.plan_hash.clone()?,
-            approver: "approver@acme".into(),
-            decision,
-            expires_at: now.wall.plus(Duration::from_secs(300)),
-            policy_version: "1".into(),
-            reason: None,
+        let key = (last.tenant.clone(), op.clone());
+        Some(Said::Approval(Box::new(approval(&key, last.plan_hash.clone()?, decision, now))))
+    }
+
+    /// What an approver does besides deciding; `None` where there is nothing to think of yet.
+    pub(super) fn think_again(&mut self, planned: &Planned, thought: Afterthought, results: &[Seen], now: Now) -> Option<Said> {
+        let op = (planned.tenant(), planned.id());
+        let plan = results.iter().rev().filter(|s| s.record.operation_id == op.1).find_map(|s| s.record.plan_hash.clone());
+        let decided = self.answered.contains(&op.1);
+        let again = if planned.class == Class::DeniedByPerson { Decision::Deny } else { Decision::Approve };
+        let said = match thought {
+            Afterthought::Again if decided => approval(&op, plan?, again, now),
+            Afterthought::Again => return None,
+            Afterthought::OtherPlan => {
+                let other = approval(&op, PlanHash::new(OTHER_PLAN), Decision::Approve, now);
+                Approval { approval_id: ApprovalId::from(format!("o-{}", op.1)), ..other }
+            }
+            Afterthought::Revoke | Afterthought::RevokeByCommand => approval(&op, plan?, Decision::Revoke, now),
         };
-        Some(Said::Approval(op.clone(), Message::of("agent.approvals", op, &approval)))
+        if thought != Afterthought::RevokeByCommand {
+            return Some(Said::Approval(Box::new(said)));
+        }
+        let command = self.command(&op, CommandKind::Revoke, now);
+        self.said(Command { approval: Some(said), ..command })
     }
 
     /// On a parked operation: what the books say, or once more where they have nothing.
@@ -149,13 +165,13 @@ impl People {
         command.seen = last.version;
         command.resolution = (!again).then_some(if present { Resolution::Applied } else { Resolution::NotApplied });
         command.second = (tries >= SECOND_PERSON).then(|| "second@acme".to_owned());
-        self.said(&command)
+        self.said(command)
     }
 
     /// Cancels an operation.
     pub(super) fn cancel(&mut self, planned: &Planned, now: Now) -> Option<Said> {
         let command = self.command(&(planned.tenant(), planned.id()), CommandKind::Cancel, now);
-        self.said(&command)
+        self.said(command)
     }
 
     fn command(&mut self, op: &OpKey, kind: CommandKind, now: Now) -> Command {
@@ -178,7 +194,26 @@ impl People {
         }
     }
 
-    fn said(&self, command: &Command) -> Option<Said> {
-        CommandRecord::new(&self.app, self.partitions, command).ok().map(|r| Said::Command(Box::new(r)))
+    /// Now and then a tool writes a command to another partition than its operation's.
+    fn said(&mut self, command: Command) -> Option<Said> {
+        let mut record = CommandRecord::new(&self.app, self.partitions, &command).ok()?;
+        if self.rng.percent(15) {
+            record.partition = Partition(self.rng.below(u64::from(self.partitions)) as i32);
+        }
+        Some(Said::Command(Box::new(command), Box::new(record)))
+    }
+}
+
+fn approval(op: &OpKey, plan_hash: PlanHash, decision: Decision, now: Now) -> Approval {
+    Approval {
+        approval_id: ApprovalId::from(format!("a-{}", op.1)),
+        tenant: op.0.clone(),
+        operation_id: op.1.clone(),
+        plan_hash,
+        approver: "approver@acme".into(),
+        decision,
+        expires_at: now.wall.plus(Duration::from_secs(300)),
+        policy_version: "1".into(),
+        reason: None,
     }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use crate::app::Weakened;
 use crate::demo::rng::Rng;
 use crate::kafka::Class as FaultClass;
-use crate::kafka::memory::{Call, LostAnswer};
+use crate::kafka::memory::{Call, Lie, LostAnswer};
+use crate::testing::target::Tamper;
 
 use super::apps::{DEAR, PATIENCE};
 
@@ -15,6 +17,8 @@ pub enum App {
     Orders,
     /// Each record is an effect.
     Plain,
+    /// The same, at a shop that remembers keys for a while.
+    Keyed,
 }
 
 /// How an operation is meant to go, if nothing breaks.
@@ -49,6 +53,19 @@ pub enum Again {
     Conflict,
 }
 
+/// What an approver does besides deciding once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Afterthought {
+    /// The same decision comes again.
+    Again,
+    /// An approval of another plan.
+    OtherPlan,
+    /// Takes the approval back, on the topic of approvals.
+    Revoke,
+    /// Takes the approval back by a command.
+    RevokeByCommand,
+}
+
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Planned {
@@ -68,6 +85,8 @@ pub struct Planned {
     pub again: Vec<(Duration, Again)>,
     /// When a person cancels it.
     pub cancelled: Option<Duration>,
+    /// When the approver does what else.
+    pub afterthoughts: Vec<(Duration, Afterthought)>,
 }
 
 /// What breaks. Members are 0 and 1; unit 0 is the stream unit, 1 the effect unit.
@@ -138,6 +157,26 @@ pub enum Strike {
     },
 }
 
+/// What outside of the rules does not keep its word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// The cluster breaks a promise.
+    Cluster(Lie),
+    /// Re-sends are not what was sent first, or leave after their window.
+    Sender(Tamper),
+    /// Something on the way sends requests twice.
+    Copies,
+}
+
+/// What is switched off or broken, so that a test can see it found; by default nothing.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Off {
+    /// Rules.
+    pub rules: Weakened,
+    /// What lies outside of them.
+    pub outside: Option<Broken>,
+}
+
 /// A strike with its time.
 pub type Struck = (Duration, Strike);
 
@@ -167,7 +206,7 @@ impl Schedule {
     /// The schedule of a seed.
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let app = if rng.percent(50) { App::Orders } else { App::Plain };
+        let app = [App::Orders, App::Orders, App::Plain, App::Keyed][rng.below(4) as usize];
         let operations: Vec<Planned> = (1..=1 + rng.below(3) as usize).map(|n| planned(n, app, rng)).collect();
         let mut strikes: Vec<Struck> = (0..rng.below(5)).map(|_| (time(rng), strike(rng))).collect();
         strikes.sort_by_key(|(at, _)| *at);
@@ -180,8 +219,17 @@ impl Schedule {
     pub fn calm(app: App, class: Class) -> Self {
         let quantity = if class.needs_approval() { DEAR } else { 1 };
         let at = Duration::from_secs(1);
-        let operation =
-            Planned { number: 1, at, patience: PATIENCE, class, quantity, shares_lane: false, again: Vec::new(), cancelled: None };
+        let operation = Planned {
+            number: 1,
+            at,
+            patience: PATIENCE,
+            class,
+            quantity,
+            shares_lane: false,
+            again: Vec::new(),
+            cancelled: None,
+            afterthoughts: Vec::new(),
+        };
         let (operations, strikes) = (vec![operation], Vec::new());
         Self { seed: 0, app, partitions: 1, operations, strikes, stormy: false, skew: [0, 0] }
     }
@@ -203,8 +251,10 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
         _ => Class::Simple,
     };
     let dear = class.needs_approval();
-    let again = (0..rng.below(3)).map(|_| (time(rng), if rng.percent(70) { Again::Same } else { Again::Conflict })).collect();
+    let again = (0..rng.below(3)).map(|_| again(rng)).collect();
     let short = rng.percent(20);
+    let thoughts = [Afterthought::Again, Afterthought::OtherPlan, Afterthought::Revoke, Afterthought::RevokeByCommand];
+    let afterthoughts = (0..if dear { rng.below(3) } else { 0 }).map(|_| (time(rng), thoughts[rng.below(4) as usize])).collect();
     Planned {
         number,
         at: time(rng),
@@ -214,6 +264,17 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
         shares_lane: rng.percent(40),
         again,
         cancelled: rng.percent(20).then(|| time(rng)),
+        afterthoughts,
+    }
+}
+
+/// A request comes again: soon, or, the same, when its record is gone. That other content under an old ID does not come then is an
+/// assumption.
+fn again(rng: &mut Rng) -> (Duration, Again) {
+    match rng.below(10) {
+        0..4 => (time(rng), Again::Conflict),
+        4..6 => (Duration::from_secs(rng.below(600)), Again::Same),
+        _ => (time(rng), Again::Same),
     }
 }
 

@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::app::Weakened;
 use crate::intents::Status;
 
-use super::schedule::Schedule;
+use super::schedule::{Off, Schedule};
 use super::world::{Applications, Outcome, run};
 
 /// What a search came to.
@@ -40,7 +39,7 @@ impl Found {
 }
 
 /// Plays every seed on `threads` threads until one fails.
-pub fn search(seeds: Range<u64>, threads: usize, weakened: Weakened) -> Found {
+pub fn search(seeds: Range<u64>, threads: usize, off: Off) -> Found {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(Found::default());
     std::thread::scope(|scope| {
@@ -53,7 +52,7 @@ pub fn search(seeds: Range<u64>, threads: usize, weakened: Weakened) -> Found {
                         return;
                     }
                     let schedule = Schedule::draw(seed);
-                    let outcome = run(&apps, &schedule, weakened);
+                    let outcome = run(&apps, &schedule, off);
                     if !outcome.violations.is_empty() {
                         next.store(seeds.end, Ordering::Relaxed);
                     }
@@ -66,12 +65,12 @@ pub fn search(seeds: Range<u64>, threads: usize, weakened: Weakened) -> Found {
 }
 
 /// Leaves out whatever the failure does not need.
-pub fn shrink(schedule: Schedule, weakened: Weakened) -> (Schedule, Outcome) {
+pub fn shrink(schedule: Schedule, off: Off) -> (Schedule, Outcome) {
     let apps = Applications::new();
-    let mut least = (schedule.clone(), run(&apps, &schedule, weakened));
+    let mut least = (schedule.clone(), run(&apps, &schedule, off));
     loop {
         let smaller = smaller(&least.0).into_iter().find_map(|s| {
-            let outcome = run(&apps, &s, weakened);
+            let outcome = run(&apps, &s, off);
             (!outcome.violations.is_empty()).then_some((s, outcome))
         });
         match smaller {
@@ -99,6 +98,11 @@ fn smaller(s: &Schedule) -> Vec<Schedule> {
         if !op.again.is_empty() {
             let mut less = s.clone();
             less.operations[i].again.pop();
+            all.push(less);
+        }
+        if !op.afterthoughts.is_empty() {
+            let mut less = s.clone();
+            less.operations[i].afterthoughts.pop();
             all.push(less);
         }
         if op.cancelled.is_some() {

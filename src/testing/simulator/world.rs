@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::{Edges, Schemas, Weakened, compose, external_counts};
-use crate::config::ProcessConfig;
+use crate::app::{Edges, Schemas, compose, external_counts};
+use crate::config::{ProcessConfig, Span};
 use crate::demo::rng::Rng;
 use crate::driver::{Member, Place};
 use crate::dsl::Application;
@@ -17,14 +17,15 @@ use crate::kafka::memory::MemoryCluster;
 use crate::runtime::{Metrics, RuntimeOptions, ensure_topics};
 use crate::state::{StateConfig, StateManager};
 use crate::testing::checkers::{judge, last_states};
-use crate::testing::faults::{FaultPlan, FaultRates};
+use crate::testing::faults::{FaultPlan, FaultRates, PostFault};
 use crate::testing::shop::ShopRules;
 use crate::testing::target::{FakePort, FakeTarget};
 use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
 
 use super::apps;
+use super::heard::Heard;
 use super::operator::People;
-use super::schedule::{Again, App, Schedule, Strike};
+use super::schedule::{Afterthought, Again, App, Broken, Off, Schedule, Strike};
 
 /// A run that has not come to rest by then never will.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -51,22 +52,25 @@ pub struct Outcome {
     pub turns: u64,
 }
 
-/// Both applications, read once for many runs.
+/// All applications, read once for many runs.
 pub struct Applications {
     orders: Application,
     plain: Application,
+    keyed: Application,
 }
 
 impl Applications {
-    /// Reads both.
+    /// Reads them.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self { orders: apps::application(App::Orders), plain: apps::application(App::Plain) }
+        let [orders, plain, keyed] = [App::Orders, App::Plain, App::Keyed].map(apps::application);
+        Self { orders, plain, keyed }
     }
     fn of(&self, app: App) -> &Application {
         match app {
             App::Orders => &self.orders,
             App::Plain => &self.plain,
+            App::Keyed => &self.keyed,
         }
     }
 }
@@ -97,6 +101,7 @@ impl Clock for Wrong {
 pub(super) enum Happening {
     Request { op: usize, nth: usize, again: Option<Again> },
     Cancel(usize),
+    Afterthought(usize, Afterthought),
     Strike(Strike),
     Start(usize),
     FreeMarkers,
@@ -116,7 +121,7 @@ pub(super) struct Seat {
 pub(super) struct World<'a> {
     pub(super) schedule: &'a Schedule,
     pub(super) application: &'a Application,
-    pub(super) weakened: Weakened,
+    pub(super) off: Off,
     pub(super) clock: Arc<ManualClock>,
     pub(super) cluster: MemoryCluster,
     pub(super) target: FakeTarget,
@@ -124,14 +129,15 @@ pub(super) struct World<'a> {
     pub(super) events: BTreeMap<(MonoTime, u64), Happening>,
     pub(super) numbered: u64,
     pub(super) people: People,
+    pub(super) heard: Heard,
     pub(super) rng: Rng,
     pub(super) rested: bool,
     pub(super) out: Outcome,
 }
 
-/// Plays a schedule; `weakened` switches a rule off.
-pub fn run(apps: &Applications, schedule: &Schedule, weakened: Weakened) -> Outcome {
-    let mut w = World::new(apps.of(schedule.app), schedule, weakened);
+/// Plays a schedule with this switched off.
+pub fn run(apps: &Applications, schedule: &Schedule, off: Off) -> Outcome {
+    let mut w = World::new(apps.of(schedule.app), schedule, off);
     let mut rounds = (MonoTime(0), 0);
     while !w.rested && w.since_begin() < LIMIT {
         let now = w.clock.now().mono;
@@ -145,7 +151,7 @@ pub fn run(apps: &Applications, schedule: &Schedule, weakened: Weakened) -> Outc
 }
 
 impl<'a> World<'a> {
-    fn new(application: &'a Application, schedule: &'a Schedule, weakened: Weakened) -> Self {
+    fn new(application: &'a Application, schedule: &'a Schedule, off: Off) -> Self {
         let clock = Arc::new(ManualClock::at(BEGIN));
         let cluster = MemoryCluster::new(clock.clone());
         let own = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());
@@ -153,12 +159,21 @@ impl<'a> World<'a> {
             cluster.create(&topic, schedule.partitions);
         }
         // L and V are the orders contract's.
-        let rates = match schedule.stormy {
+        let mut rates = match schedule.stormy {
             true => FaultRates { blind: 30, ..FaultRates::stormy(Duration::from_secs(5), Duration::from_secs(1)) },
             false => FaultRates::default(),
         };
-        let rules = ShopRules { remembers: None, refuses: [apps::REFUSED.to_owned()].into() };
+        if off.outside == Some(Broken::Copies) {
+            rates.posts.push((PostFault::Duplicated, 100));
+        }
+        let remembers = (schedule.app == App::Keyed).then_some(apps::MEMORY);
+        let rules = ShopRules { remembers, refuses: [apps::REFUSED.to_owned()].into() };
         let target = FakeTarget::new(clock.clone(), rules, FaultPlan { seed: schedule.seed, rates });
+        match off.outside {
+            Some(Broken::Cluster(about)) => cluster.lie(about),
+            Some(Broken::Sender(how)) => target.tamper(how),
+            Some(Broken::Copies) | None => {}
+        }
         target.script("/v1/chat/completions", Box::new(apps::model));
         let seats = (0..2).map(|m| seat(m, schedule.skew[m], &clock, &cluster)).collect();
         let results = application.results.clone().unwrap_or_else(|| "results".into());
@@ -168,7 +183,7 @@ impl<'a> World<'a> {
         let mut w = Self {
             schedule,
             application,
-            weakened,
+            off,
             clock,
             cluster,
             target,
@@ -176,6 +191,7 @@ impl<'a> World<'a> {
             events,
             numbered: 0,
             people,
+            heard: Heard::default(),
             rng,
             rested: false,
             out,
@@ -194,6 +210,9 @@ impl<'a> World<'a> {
             }
             if let Some(at) = p.cancelled {
                 self.after(at, Happening::Cancel(op));
+            }
+            for (at, thought) in &p.afterthoughts {
+                self.after(*at, Happening::Afterthought(op, *thought));
             }
         }
         schedule.strikes.iter().for_each(|(at, s)| self.after(*at, Happening::Strike(*s)));
@@ -298,11 +317,15 @@ impl<'a> World<'a> {
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
             metrics: None,
-            weakened: self.weakened,
+            weakened: self.off.rules,
         };
         let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
         let counts = external_counts(self.application, admin.as_ref())?;
-        let composed = compose(self.application, &ProcessConfig::default(), &counts, &NoRegistry, &edges)?;
+        let mut config = ProcessConfig::default();
+        if self.schedule.app != App::Orders {
+            config.effects.audit = Span(apps::LIFE);
+        }
+        let composed = compose(self.application, &config, &counts, &NoRegistry, &edges)?;
         let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
         ensure_topics(admin.as_ref(), &plans, &seat.place.options)?;
         Ok((Member::start(&composed, &seat.place)?, port))
@@ -313,6 +336,7 @@ impl<'a> World<'a> {
         let requested: Vec<_> = self.schedule.operations.iter().map(|p| (p.tenant(), p.id())).collect();
         let found = judge(&requested, &results, &self.people.intents(&self.cluster), &self.target.books());
         self.out.violations.extend(found.iter().map(ToString::to_string));
+        self.out.violations.extend(self.heard.wrong(&results, &self.target.books(), &self.people.intents(&self.cluster)));
         if !self.rested && self.out.violations.is_empty() {
             self.out.violations.push("it never came to rest".to_owned());
         }

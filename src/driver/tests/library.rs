@@ -1,0 +1,251 @@
+//! Each ready contract of `topology/contracts` against a target that behaves as that API documents, with the first answer lost.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::contract::{Contract, Promise};
+use crate::intents::Status;
+
+/// What the API does by its documents.
+#[derive(Clone, Copy)]
+struct Api {
+    file: &'static str,
+    call: &'static str,
+    parameters: fn() -> Value,
+    /// Where the key comes in.
+    key: fn(&RenderedRequest) -> String,
+    /// A first call.
+    taken: fn() -> (u16, Value),
+    /// The same key again: `None` = it does it again.
+    again: Option<fn() -> (u16, Value)>,
+    /// The list that a readback asks for; the effects so far are given.
+    list: fn(&[Value]) -> Value,
+}
+
+fn in_header(name: &'static str) -> impl Fn(&RenderedRequest) -> String {
+    move |r| header(r, name).unwrap_or_default().to_owned()
+}
+
+fn mail() -> Value {
+    json!({ "from": "a@example.org", "to": "b@example.org", "subject": "s", "html": "<p>x</p>" })
+}
+
+fn no_list(_: &[Value]) -> Value {
+    panic!("this API lists nothing by key")
+}
+
+const APIS: &[Api] = &[
+    Api {
+        file: "resend",
+        call: "send",
+        parameters: mail,
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (200, json!({ "id": "m-1" })),
+        again: Some(|| (200, json!({ "id": "m-1" }))),
+        list: no_list,
+    },
+    Api {
+        file: "lettermint",
+        call: "send",
+        parameters: || json!({ "from": "a@example.org", "to": "b@example.org", "subject": "s", "text": "x" }),
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (202, json!({ "message_id": "m-1" })),
+        again: Some(|| (202, json!({ "message_id": "m-1" }))),
+        list: no_list,
+    },
+    Api {
+        file: "emailit",
+        call: "send",
+        parameters: mail,
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (201, json!({ "id": "m-1" })),
+        again: Some(|| (201, json!({ "id": "m-1" }))),
+        list: no_list,
+    },
+    Api {
+        file: "brevo",
+        call: "send",
+        parameters: mail,
+        key: |r| body(r)["headers"]["idempotencyKey"].as_str().unwrap_or_default().to_owned(),
+        taken: || (201, json!({ "messageId": "m-1" })),
+        again: Some(|| (400, json!({ "code": "duplicate_parameter" }))),
+        list: no_list,
+    },
+    Api {
+        file: "telnyx",
+        call: "send",
+        parameters: || json!({ "from": "+15550001", "to": "+15550002", "text": "x" }),
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (200, json!({ "data": { "id": "m-1" } })),
+        again: Some(|| (200, json!({ "data": { "id": "m-1" } }))),
+        list: no_list,
+    },
+    Api {
+        file: "checkout",
+        call: "pay",
+        parameters: || json!({ "token": "tok_1", "amount": 100, "currency": "EUR", "reference": "r-1" }),
+        key: |r| in_header("cko-idempotency-key")(r),
+        taken: || (201, json!({ "id": "pay_1", "approved": true })),
+        again: Some(|| (201, json!({ "id": "pay_1", "approved": true }))),
+        list: no_list,
+    },
+    Api {
+        file: "adyen",
+        call: "pay",
+        parameters: || json!({ "account": "a", "method": { "type": "scheme" }, "amount": 100, "currency": "EUR", "reference": "r" }),
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (200, json!({ "resultCode": "Authorised", "pspReference": "p-1" })),
+        again: Some(|| (200, json!({ "resultCode": "Authorised", "pspReference": "p-1" }))),
+        list: no_list,
+    },
+    Api {
+        file: "paypal-orders",
+        call: "create",
+        parameters: || json!({ "amount": "10.00", "currency": "EUR", "invoice": "i-1" }),
+        key: |r| in_header("paypal-request-id")(r),
+        taken: || (201, json!({ "id": "5O1" })),
+        again: Some(|| (200, json!({ "id": "5O1" }))),
+        list: no_list,
+    },
+    Api {
+        file: "truelayer",
+        call: "pay",
+        parameters: || json!({ "amount": 100, "currency": "GBP", "method": { "type": "bank_transfer" }, "user": { "id": "u" } }),
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (201, json!({ "id": "p-1" })),
+        again: Some(|| (201, json!({ "id": "p-1" }))),
+        list: no_list,
+    },
+    Api {
+        file: "qonto",
+        call: "transfer",
+        parameters: || json!({ "beneficiary": "b", "account": "FR76", "reference": "r", "amount": "10.00" }),
+        key: |r| in_header("x-qonto-idempotency-key")(r),
+        taken: || (200, json!({ "external_transfer": { "id": "t-1" } })),
+        again: Some(|| (200, json!({ "external_transfer": { "id": "t-1" } }))),
+        list: no_list,
+    },
+    Api {
+        file: "increase",
+        call: "transfer",
+        parameters: || json!({ "account": "a-1", "to_account": "a-2", "amount": 100, "description": "d" }),
+        key: |r| in_header("idempotency-key")(r),
+        taken: || (200, json!({ "id": "t-1" })),
+        again: Some(|| (409, json!({ "resource_id": "t-1" }))),
+        list: |done| {
+            let data: Vec<_> =
+                done.iter().map(|d| json!({ "id": "t-1", "idempotency_key": d["key"], "amount": d["body"]["amount"] })).collect();
+            json!({ "data": data, "next_cursor": null })
+        },
+    },
+    Api {
+        file: "github-comments",
+        call: "comment",
+        parameters: || json!({ "owner": "o", "repo": "r", "issue": 7, "text": "done", "since": "2026-01-01T00:00:00Z" }),
+        key: |r| body(r)["body"].as_str().unwrap_or_default().to_owned(),
+        taken: || (201, json!({ "id": 17 })),
+        again: None,
+        list: |done| done.iter().map(|d| json!({ "id": 17, "body": d["body"]["body"] })).collect(),
+    },
+    Api {
+        file: "square",
+        call: "pay",
+        parameters: || json!({ "source": "cnon:1", "amount": 100, "currency": "USD" }),
+        key: |r| body(r)["idempotency_key"].as_str().unwrap_or_default().to_owned(),
+        taken: || (200, json!({ "payment": { "id": "p-1" } })),
+        again: Some(|| (200, json!({ "payment": { "id": "p-1" } }))),
+        list: no_list,
+    },
+    Api {
+        file: "plain-webhook",
+        call: "deliver",
+        parameters: || json!({ "event": "order.placed", "payload": { "n": 1 } }),
+        key: |r| in_header("webhook-id")(r),
+        taken: || (204, Value::Null),
+        again: None,
+        list: no_list,
+    },
+];
+
+/// What really happened there.
+#[derive(Default)]
+struct Books {
+    effects: Vec<Value>,
+    sends: usize,
+}
+
+impl Api {
+    /// The contract as shipped, but for what a test has not: secrets, and an address from outside.
+    fn text(&self) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("topology/contracts/{}.yaml", self.file));
+        let text = std::fs::read_to_string(path).unwrap().replace("{ env: WEBHOOK_URL }", "http://localhost");
+        text.lines().filter(|l| !l.trim_start().starts_with("credentials:")).map(|l| format!("{l}\n")).collect()
+    }
+
+    fn contract(&self) -> Contract {
+        contract::parse(self.file, &self.text()).unwrap_or_else(|d| panic!("{d}"))
+    }
+
+    /// One call; the effect happens, and the first `lost` answers do not come.
+    fn run(&self, lost: usize) -> (ResultRecord, Books) {
+        let books = Arc::new(Mutex::new(Books::default()));
+        let mut driver = application(&self.text(), self.call);
+        let (api, there) = (*self, Arc::clone(&books));
+        driver.serve(move |_, request| {
+            let mut books = there.lock().unwrap();
+            if request.method == "GET" {
+                return says(200, &(api.list)(&books.effects));
+            }
+            let key = (api.key)(request);
+            assert!(!key.is_empty(), "{}: the key is not where the API looks for it", api.file);
+            books.sends += 1;
+            let known = books.effects.iter().any(|e| e["key"] == key.as_str());
+            let (status, answer) = match api.again.filter(|_| known) {
+                Some(again) => again(),
+                None => {
+                    books.effects.push(json!({ "key": key, "body": body(request) }));
+                    (api.taken)()
+                }
+            };
+            if books.sends <= lost { Scripted::Lost } else { says(status, &answer) }
+        });
+        ask(&mut driver, &parameters("op-1", None, &(self.parameters)()));
+        driver.advance(Duration::from_secs(120)).unwrap();
+        let last = states(&mut driver).pop().unwrap();
+        drop(driver);
+        (last, std::mem::take(&mut books.lock().unwrap()))
+    }
+}
+
+/// If this broke, a contract that people take as it is could not be read, or would not read the answers that its API documents.
+#[test]
+fn every_ready_contract_reads_its_apis_answers() {
+    let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/contracts")).unwrap();
+    let shipped = files.flatten().filter(|f| f.path().extension().is_some_and(|e| e == "yaml")).count();
+    assert_eq!(shipped, APIS.len(), "each has its simulated target");
+    for api in APIS {
+        let (last, books) = api.run(0);
+        assert_eq!((last.status, books.effects.len(), books.sends), (Status::Confirmed, 1, 1), "{}: {last:?}", api.file);
+    }
+}
+
+/// If this broke, a lost answer of one of these APIs would charge a card or send a mail twice, or be guessed at.
+#[test]
+fn a_lost_answer_never_doubles_and_never_guesses() {
+    for api in APIS {
+        let promise = api.contract().calls[api.call].promise();
+        let (last, books) = api.run(1);
+        let ends = match (api.file, promise) {
+            // Its answer to a known key is an error: it can't be told from other content.
+            ("brevo", _) => (Status::Parked, 2),
+            (_, Promise::AtMostOneKeyedWhile(_)) => (Status::Confirmed, 2),
+            (_, Promise::AtMostOneReadbackPerson) => (Status::Confirmed, 1),
+            (_, Promise::AtMostOnePerson) => (Status::Parked, 1),
+            (file, other) => panic!("{file}: {other:?}"),
+        };
+        assert_eq!(books.effects.len(), 1, "{}: doubled", api.file);
+        assert_eq!((last.status, books.sends), ends, "{}: {last:?}", api.file);
+    }
+}
