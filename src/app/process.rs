@@ -16,13 +16,16 @@ use crate::ids::TopicName;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
-use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::runtime::{
+    GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
+};
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
 use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::purge::{Purge, purged};
+use super::stores::Stores;
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -39,6 +42,8 @@ pub enum ProcessEnd {
 /// A started process.
 pub struct Process {
     streams: KafkaStreams,
+    globals: Option<GlobalThread>,
+    stores: Stores,
     state: StateManager,
     purge: Option<Purge>,
     stop_within: Duration,
@@ -118,13 +123,38 @@ impl Process {
         let mut options = options(config);
         let (state, slots) = place(application, config, options.slots)?;
         options.slots = slots;
+        let (plans, globals) = &composed.globals;
+        let open = || {
+            let mut reader = GlobalReader::open(&cluster, plans, globals, &state)?;
+            reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
+            Ok(reader)
+        };
+        let Some(reader) = patiently(stop, config, waiting, open)? else { return Ok(None) };
+        let stores = Stores::new(
+            composed.stream.unit.clone(),
+            composed.stores.clone(),
+            state.views().clone(),
+            globals.clone(),
+            edges.avro.clone(),
+        );
         let behind = std::iter::once(&composed.stream).chain(&composed.effects).map(purged).collect();
         let purge = Some(Purge::start(cluster.clone(), behind));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
-        let streams = patiently(stop, config, waiting, start)?;
-        Ok(streams.map(|streams| Self { streams, state, purge, stop_within: config.stop_within.0 }))
+        let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
+        let globals = reader.map(GlobalThread::start);
+        Ok(Some(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 }))
+    }
+
+    /// Its stores, for queries: `process.stores().store("counts")`.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        self.streams.pulse()
     }
 
     /// What the threads are about.
@@ -135,7 +165,7 @@ impl Process {
     /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
     /// configured bound.
     pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
-        let mut last = None;
+        let (mut last, mut global) = (None, None);
         while !stop.load(Ordering::Acquire) {
             let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
             let now = (state, self.streams.waits_for());
@@ -143,12 +173,14 @@ impl Process {
                 changed(state, now.1.as_deref());
                 last = Some(now);
             }
-            if matches!(state, State::Failed | State::Stopped) {
+            global = self.globals.as_ref().and_then(GlobalThread::failure);
+            if global.is_some() || matches!(state, State::Failed | State::Stopped) {
                 break;
             }
         }
         drop(self.purge.take());
-        let ended = self.streams.stop(self.stop_within);
+        let ended = self.streams.stop(self.stop_within).and(global.map_or(Ok(()), Err));
+        drop(self.globals.take());
         let closed = self.state.close();
         match ended.and(closed) {
             Ok(()) => ProcessEnd::Stopped,

@@ -242,8 +242,13 @@ impl<C: Cluster> StreamThread<C> {
         self.source.confirm(&join.assigned, &start)?;
         failpoint!("confirm.after");
         for (id, Pending { stores, parts, build }) in opening.tasks {
-            let seed =
-                TaskSeed { id, wake: self.seed.wake.clone(), clock: self.seed.clock.clone(), assignment: super::next_assignment() };
+            let seed = TaskSeed {
+                id,
+                wake: self.seed.wake.clone(),
+                clock: self.seed.clock.clone(),
+                assignment: super::next_assignment(),
+                dropped: self.seed.metrics.count_dropped(&self.seed.plan.unit),
+            };
             let task = build(seed).map_err(TaskError::Failed)?;
             let mut running = Running { id, task, stores, parts, touched: false, held: None };
             running.restored(now)?;

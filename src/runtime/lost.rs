@@ -74,11 +74,12 @@ pub(super) struct Expected<'a> {
     accepted: &'a BTreeSet<TopicName>,
     /// Tasks whose positions must not be guessed, with whether they have read anything before.
     guarded: BTreeMap<TaskId, bool>,
+    starts: &'a [(Tp, NextOffset)],
 }
 
 impl<'a> Expected<'a> {
     /// Of these tasks, which stand at `starts`.
-    pub fn of(plan: &UnitPlan, accepted: &'a BTreeSet<TopicName>, starts: &[(Tp, NextOffset)]) -> Self {
+    pub fn of(plan: &UnitPlan, accepted: &'a BTreeSet<TopicName>, starts: &'a [(Tp, NextOffset)]) -> Self {
         let mut guarded = BTreeMap::new();
         for sub in &plan.subtopologies {
             for source in sub.sources.iter().filter(|s| s.start == StartAt::Refuse) {
@@ -88,7 +89,12 @@ impl<'a> Expected<'a> {
                 }
             }
         }
-        Self { accepted, guarded }
+        Self { accepted, guarded, starts }
+    }
+
+    /// How far a changelog that is also a source has been processed.
+    pub fn processed(&self, tp: &Tp) -> Option<NextOffset> {
+        self.starts.iter().find(|(s, _)| s == tp).map(|(_, at)| *at)
     }
 
     /// Refuses a changelog `[earliest, end)` that is not all there, for a store that has read it up to `local`.

@@ -1,10 +1,13 @@
 //! The runtime's handle on its metrics: names from [`events`], bound once to a slot.
 
+use std::sync::Arc;
+
 use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use crate::error::{Code, Error, Fault, Result, codes};
 use crate::events::{self, Metric};
 use crate::ids::{SlotName, Tp, UnitName};
+use crate::task::{CountDropped, Dropped};
 
 /// All runtime metrics of a process; cheap to clone.
 #[derive(Clone)]
@@ -24,6 +27,7 @@ pub struct Metrics {
     pub(super) holds: IntCounterVec,
     pub(super) lost: IntCounterVec,
     pub(super) behind: IntGaugeVec,
+    dropped: IntCounterVec,
 }
 
 impl Metrics {
@@ -69,7 +73,18 @@ impl Metrics {
             holds: counter(events::HOLDS)?,
             lost: counter(events::INPUT_LOST)?,
             behind: gauge(events::BEHIND)?,
+            dropped: counter(events::DROPPED)?,
         })
+    }
+
+    /// How many records a step of a unit gave up for this reason.
+    pub fn dropped(&self, unit: &UnitName, step: &str, why: Dropped) -> u64 {
+        self.dropped.with_label_values(&[unit.as_str(), step, why.label()]).get()
+    }
+    /// Counts what the steps of a unit give up.
+    pub(super) fn count_dropped(&self, unit: &UnitName) -> CountDropped {
+        let (counter, unit) = (self.dropped.clone(), unit.clone());
+        Arc::new(move |step, why| counter.with_label_values(&[unit.as_str(), step, why.label()]).inc())
     }
 
     pub(super) fn of(&self, unit: &UnitName, slot: &SlotName) -> SlotMetrics {

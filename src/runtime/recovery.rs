@@ -166,7 +166,8 @@ impl<C: Cluster> StreamThread<C> {
                     }
                     task.drop_open();
                 }
-                let expected = Expected::of(&self.seed.plan, &self.seed.options.accept_loss, &self.positions_of(&recovery.rewind));
+                let positions = self.positions_of(&recovery.rewind);
+                let expected = Expected::of(&self.seed.plan, &self.seed.options.accept_loss, &positions);
                 let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind), &expected)?;
                 recovery.stage = Stage::Restore(restore);
                 Ok(false)

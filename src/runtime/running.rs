@@ -223,7 +223,9 @@ impl Running {
             self.held = None;
         }
         failpoint!("store.before-write");
-        self.stores.committed(&|tp| tx.written(tp))?;
+        // A store whose log is a topic that we read stands where reading does; any other one where writing does.
+        let read = |tp: &Tp| self.parts.iter().find(|p| p.tp == *tp).map(|p| p.committed);
+        self.stores.committed(&|tp| read(tp).or_else(|| tx.written(tp)))?;
         failpoint!("committed.before");
         self.task.committed(at);
         failpoint!("committed.after");

@@ -64,11 +64,26 @@ struct Seat {
     /// What its tasks wait for.
     waits_for: Option<String>,
     thread: Option<Thread>,
+    /// When it last said anything: it does at each turn.
+    heard: Instant,
 }
 
 impl Seat {
     fn new(slot: SlotName) -> Self {
-        Self { slot, state: ThreadState::Starting, waits_for: None, thread: None }
+        Self { slot, state: ThreadState::Starting, waits_for: None, thread: None, heard: Instant::now() }
+    }
+}
+
+/// Tells how long threads have made no turn; outlives the process that it is about.
+#[derive(Clone)]
+pub struct Pulse(Arc<Shared>);
+
+impl Pulse {
+    /// Threads that have not ended and made no turn for longer than `limit`, with how long.
+    pub fn silent(&self, limit: Duration) -> Vec<(SlotName, Duration)> {
+        let board = self.0.board();
+        let living = board.seats.iter().filter(|s| s.state < ThreadState::Stopped);
+        living.map(|s| (s.slot.clone(), s.heard.elapsed())).filter(|(_, silent)| *silent > limit).collect()
     }
 }
 
@@ -138,6 +153,11 @@ impl KafkaStreams {
         self.shared.board().seats.iter().map(|s| (s.slot.clone(), s.state)).collect()
     }
 
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        Pulse(self.shared.clone())
+    }
+
     /// What tasks of this process wait for, in words; `None` = nothing.
     pub fn waits_for(&self) -> Option<String> {
         let told: Vec<String> = self.shared.board().seats.iter().filter_map(|s| s.waits_for.clone()).collect();
@@ -199,9 +219,9 @@ impl Shared {
 
     fn seen(&self, place: usize, state: ThreadState, waits_for: Option<String>) {
         let mut board = self.board();
-        if let Some(seat) = board.seats.get_mut(place)
-            && (seat.state != state || seat.waits_for != waits_for || seat.thread.is_none())
-        {
+        let Some(seat) = board.seats.get_mut(place) else { return };
+        seat.heard = Instant::now();
+        if seat.state != state || seat.waits_for != waits_for || seat.thread.is_none() {
             (seat.state, seat.waits_for, seat.thread) = (state, waits_for, Some(std::thread::current()));
             self.changed.notify_all();
         }
@@ -265,4 +285,26 @@ fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: b
         let _ = thread.stop(seed.clock.now());
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C124: a thread that hangs would not be seen by the probe that restarts it, or one that has ended in order would be.
+    #[test]
+    fn a_thread_that_makes_no_turn_is_silent() {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).expect("the machine runs for longer");
+        let seat = |slot: &str, state, heard| Seat { state, heard, ..Seat::new(SlotName::from(slot)) };
+        let seats = vec![
+            seat("hangs", ThreadState::Running, long_ago),
+            seat("turns", ThreadState::Running, long_ago),
+            seat("ended", ThreadState::Stopped, long_ago),
+        ];
+        let board = Mutex::new(Board { seats, failure: None });
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), board, changed: Condvar::new() });
+        shared.seen(1, ThreadState::Running, None);
+        let silent: Vec<_> = Pulse(shared).silent(Duration::from_secs(60)).into_iter().map(|(slot, _)| slot).collect();
+        assert_eq!(silent, [SlotName::from("hangs")]);
+    }
 }

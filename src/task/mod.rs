@@ -4,7 +4,10 @@ mod cx;
 mod plan;
 
 pub use cx::{Emit, TxCx};
-pub use plan::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed, TopicUse, UnitPlan};
+pub use plan::{
+    CountDropped, Dropped, GlobalPlan, InternalTopic, RecordCheck, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed,
+    TopicUse, UnitPlan,
+};
 
 use std::fmt;
 use std::sync::Arc;

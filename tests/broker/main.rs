@@ -8,6 +8,8 @@ mod processes;
 mod registry;
 mod scenarios;
 mod story;
+mod streams;
+mod tables;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

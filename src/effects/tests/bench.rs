@@ -282,7 +282,7 @@ impl Bench {
 
     fn make(config: &EffectsConfig, clock: &Arc<ManualClock>, assignment: u64) -> EffectTask {
         let id = TaskId { subtopology: 1, partition: Partition(0) };
-        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment };
+        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment, dropped: Arc::new(|_, _| ()) };
         EffectTask::new(Arc::new(config.clone()), seed)
     }
 

@@ -17,11 +17,8 @@ use crate::time::{Clock as _, SystemClock, WallTime};
 
 /// How long one call to become the only producer of the slot waits.
 const INIT_SLICE: Duration = Duration::from_millis(500);
-/// How long one wait for undelivered records lasts before reports are served again: the client counts a record as under way until
-/// its report is taken.
-const SETTLE_SLICE: Duration = Duration::from_millis(1);
-/// The same where only refusals are reported.
-const SETTLE_SLICE_UNREPORTED: Duration = Duration::from_millis(100);
+/// How long the client is told to send without lingering, where reports must be served meanwhile. Its shortest time.
+const NUDGE: Duration = Duration::from_millis(1);
 /// Reports are served at least every so many records, so that the client's own count stays low.
 const SERVE_EVERY: u32 = 1024;
 
@@ -147,11 +144,16 @@ impl RdSink {
     /// Sends what is queued without lingering and waits until every record is delivered or refused. False when the time is up.
     fn settle(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        let slice = if self.limits.reports { SETTLE_SLICE } else { SETTLE_SLICE_UNREPORTED };
+        let mut nudge = Some(NUDGE);
         loop {
             self.serve();
-            let left = until.saturating_duration_since(Instant::now()).min(slice);
-            if raw::flush(self.producer.client(), left) {
+            let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+            let settled = match self.limits.reports {
+                // Once: what can't leave at once waits for the broker, not for the linger.
+                true => self.producer.in_flight_count() == 0 || nudge.take().is_some_and(|n| self.flushed(n.min(left))),
+                false => self.flushed(left),
+            };
+            if settled {
                 // A refusal may have come while we waited.
                 self.serve();
                 return true;
@@ -159,7 +161,14 @@ impl RdSink {
             if left.is_zero() {
                 return false;
             }
+            if self.limits.reports {
+                self.serve_one(left);
+            }
         }
+    }
+
+    fn flushed(&self, limit: Duration) -> bool {
+        raw::flush(self.producer.client(), limit)
     }
 
     /// Repeats a call that can be resumed, until it is done, fails for good, or the time is up.

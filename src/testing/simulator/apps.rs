@@ -27,8 +27,9 @@ pub(super) const REFUSED: &str = "SKU-REFUSED";
 /// A piece costs so much; above 500 in total the orders topology asks for an approval.
 const PRICE: i64 = 10;
 const CONTRACT: &str = include_str!("../../../topology/orders/contracts/orders.yaml");
-/// How long records live beyond end or deadline where each record is an effect: short, so that requests come when they are gone.
-pub(super) const LIFE: Duration = Duration::from_secs(60);
+/// How long records live beyond end or deadline where each record is an effect: so short that requests come when they are gone, and
+/// longer than anything is held up.
+pub(super) const LIFE: Duration = Duration::from_secs(180);
 /// How long the shop of the keyed application remembers a key.
 pub(super) const MEMORY: Duration = Duration::from_secs(30);
 

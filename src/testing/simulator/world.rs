@@ -13,7 +13,7 @@ use crate::effects;
 use crate::error::{Error, Result, codes};
 use crate::intents::{ResultRecord, Status};
 use crate::kafka::Cluster;
-use crate::kafka::memory::{Lie, MemoryCluster};
+use crate::kafka::memory::MemoryCluster;
 use crate::runtime::{Metrics, RuntimeOptions, ensure_topics};
 use crate::state::{StateConfig, StateManager};
 use crate::testing::checkers::{judge, last_states};
@@ -170,7 +170,7 @@ impl<'a> World<'a> {
         let rules = ShopRules { remembers, refuses: [apps::REFUSED.to_owned()].into() };
         let target = FakeTarget::new(clock.clone(), rules, FaultPlan { seed: schedule.seed, rates });
         match off.outside {
-            Some(Broken::DirtyReads) => cluster.lie(Lie::DirtyReads),
+            Some(Broken::Cluster(about)) => cluster.lie(about),
             Some(Broken::Sender(how)) => target.tamper(how),
             Some(Broken::Copies) | None => {}
         }
