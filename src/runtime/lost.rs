@@ -32,9 +32,11 @@ pub(super) fn refuse_missing<C: Cluster>(cluster: &C, plan: &UnitPlan, accepted:
     Ok(())
 }
 
-/// Changelogs, and sources whose position must not be guessed.
+/// Changelogs of our own, and sources whose position must not be guessed. A source that serves as changelog was there before us, and
+/// what it holds shows nothing.
 fn kept(sub: &SubtopologyPlan) -> impl Iterator<Item = &TopicName> {
-    let changelogs = sub.stores.iter().filter_map(|s| s.changelog.as_ref()).map(|c| &c.topic);
+    let source = |topic: &TopicName| sub.sources.iter().any(|s| s.topic == *topic);
+    let changelogs = sub.stores.iter().filter_map(|s| s.changelog.as_ref()).map(|c| &c.topic).filter(move |t| !source(t));
     sub.sources.iter().filter(|s| s.start == StartAt::Refuse).map(|s| &s.topic).chain(changelogs)
 }
 

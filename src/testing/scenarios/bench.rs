@@ -49,7 +49,7 @@ impl<C: Cluster> Bench<C> {
     /// Writes records, `(key, value)`, to one partition.
     pub fn feed(&self, topic: &TopicName, partition: i32, records: &[(String, String)]) {
         let out: Vec<OutRecord<'_>> = records.iter().map(|(k, v)| record(topic, partition, k, v)).collect();
-        self.cluster.publish(&out, Duration::from_secs(10)).expect("records are published");
+        self.cluster.publish(&out, Duration::from_secs(60)).expect("records are published");
     }
 
     /// Writes each slice of records in a transaction of its own, then one that is taken back.
