@@ -7,6 +7,7 @@ mod cases;
 mod conditions;
 mod decide;
 mod network;
+mod people;
 mod permission;
 mod proposals;
 mod stage;
