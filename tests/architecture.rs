@@ -224,8 +224,10 @@ fn tests_named_in_the_pages_exist() {
             let other = quoted.strip_prefix("broker: ").or_else(|| quoted.strip_prefix("simulator: "));
             let name = other.unwrap_or(quoted);
             let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == ':');
-            let is_test = other.is_some() || (name.contains("::") && !name.ends_with("::traces"));
-            let known = |all: &[String]| all.iter().any(|t| t == name || t.ends_with(&format!("::{name}")));
+            let is_test = other.is_some() || name.contains("::");
+            let known = |all: &[String]| {
+                all.iter().any(|t| t == name || t.ends_with(&format!("::{name}")) || t.starts_with(&format!("{name}::")))
+            };
             if plain && is_test && !known(if other.is_some() { &others } else { &lib }) {
                 missing.push(format!("{}: {quoted}", page.display()));
             }

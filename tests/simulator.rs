@@ -184,7 +184,8 @@ fn scan() {
         println!("{rule:?}: {} schedules, {:?}", found.played, found.failing.as_ref().map(|(s, o)| (s.seed, s.app, &o.violations)));
     }
     for outside in [
-        Broken::Cluster(Lie::DirtyReads), Broken::Cluster(Lie::FormerMembersPass),
+        Broken::Cluster(Lie::DirtyReads),
+        Broken::Cluster(Lie::FormerMembersPass),
         Broken::Copies,
         Broken::Sender(Tamper::OtherBytes),
         Broken::Sender(Tamper::OtherKey),

@@ -175,9 +175,8 @@ fn life_02_a_record_of_another_partition_is_passed_on() {
         assert_ne!(place, rig.home, "the test needs another partition");
         let foreign = OperationId::new("op-2");
         let sent = rig.put(INTAKE, &intake(WorkRequest { operation_id: foreign, ..request(INPUT) }));
-        let passed_on = |s: &Sent| {
-            (s.topic.as_str(), s.partition, s.headers.text(headers::SCHEMA)) == (INTAKE, place, Some("intake/1"))
-        };
+        let passed_on =
+            |s: &Sent| (s.topic.as_str(), s.partition, s.headers.text(headers::SCHEMA)) == (INTAKE, place, Some("intake/1"));
         sent.len() != 1 || !passed_on(&sent[0])
     });
 }
