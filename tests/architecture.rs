@@ -203,7 +203,8 @@ fn tests_in(dir: &str) -> Vec<String> {
             if let Some(rest) = line.strip_prefix("mod ").and_then(|l| l.strip_suffix(" {")) {
                 within = format!("::{rest}");
             }
-            let name = line.trim_start().strip_prefix("fn ").or_else(|| line.trim_start().strip_prefix("async fn "));
+            let bare = line.trim_start().trim_start_matches("pub ").trim_start_matches("async ");
+            let name = bare.strip_prefix("fn ");
             if let Some((name, _)) = name.and_then(|n| n.split_once('(')) {
                 names.push(format!("{module}{within}::{name}").trim_start_matches(':').to_owned());
             }
