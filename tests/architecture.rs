@@ -203,7 +203,8 @@ fn tests_in(dir: &str) -> Vec<String> {
             if let Some(rest) = line.strip_prefix("mod ").and_then(|l| l.strip_suffix(" {")) {
                 within = format!("::{rest}");
             }
-            let name = line.trim_start().strip_prefix("fn ").or_else(|| line.trim_start().strip_prefix("async fn "));
+            let bare = line.trim_start().trim_start_matches("pub ").trim_start_matches("async ");
+            let name = bare.strip_prefix("fn ");
             if let Some((name, _)) = name.and_then(|n| n.split_once('(')) {
                 names.push(format!("{module}{within}::{name}").trim_start_matches(':').to_owned());
             }
@@ -224,8 +225,10 @@ fn tests_named_in_the_pages_exist() {
             let other = quoted.strip_prefix("broker: ").or_else(|| quoted.strip_prefix("simulator: "));
             let name = other.unwrap_or(quoted);
             let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == ':');
-            let is_test = other.is_some() || (name.contains("::") && !name.ends_with("::traces"));
-            let known = |all: &[String]| all.iter().any(|t| t == name || t.ends_with(&format!("::{name}")));
+            let is_test = other.is_some() || name.contains("::");
+            let known = |all: &[String]| {
+                all.iter().any(|t| t == name || t.ends_with(&format!("::{name}")) || t.starts_with(&format!("{name}::")))
+            };
             if plain && is_test && !known(if other.is_some() { &others } else { &lib }) {
                 missing.push(format!("{}: {quoted}", page.display()));
             }
