@@ -59,7 +59,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();
-    let stores = StoresSlot::default();
+    let stores = config.admin.stores.then(StoresSlot::default);
     let server = match config.admin.listen.as_str() {
         "" => None,
         listen => {
@@ -75,7 +75,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let Some(process) = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let _ = stores.set(process.stores().clone());
+    if let Some(slot) = &stores {
+        let _ = slot.set(process.stores().clone());
+    }
     let pulse = process.pulse();
     health.watch(move |limit| pulse.silent(limit));
     let last = std::cell::Cell::new(None);

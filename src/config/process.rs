@@ -105,6 +105,8 @@ pub struct EffectsSection {
 pub struct AdminSection {
     /// Where `/metrics` and `/health` listen; port 0 takes a free one, empty = nowhere.
     pub listen: String,
+    /// Whether `/stores` answers there, too: stores hold payloads, and the port has no login.
+    pub stores: bool,
 }
 
 /// Topics at start.
@@ -177,7 +179,7 @@ impl Default for EffectsSection {
 
 impl Default for AdminSection {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:9464".into() }
+        Self { listen: "127.0.0.1:9464".into(), stores: false }
     }
 }
 

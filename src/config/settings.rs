@@ -97,7 +97,10 @@ static EFFECTS: Shape = Shape {
 static ADMIN: Shape = Shape {
     name: "Admin",
     doc: "Metrics and health.",
-    keys: &[Key::new("listen", Type::Text, "host:port; port 0 takes a free one, empty: nowhere; default 127.0.0.1:9464")],
+    keys: &[
+        Key::new("listen", Type::Text, "host:port; port 0 takes a free one, empty: nowhere; default 127.0.0.1:9464"),
+        Key::new("stores", Type::Boolean, "answer queries of stores there too, to whoever can reach it; default false"),
+    ],
 };
 
 static TOPICS: Shape = Shape {
@@ -147,6 +150,7 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     }
     if let Some(a) = section(&f, "admin", &ADMIN, d) {
         set(&mut c.admin.listen, a.get("listen").and_then(|n| address(n, d)));
+        set(&mut c.admin.stores, a.get("stores").and_then(|n| n.boolean(d)));
     }
     if let Some(t) = section(&f, "topics", &TOPICS, d) {
         set(&mut c.topics.create, t.get("create").and_then(|n| n.boolean(d)));

@@ -9,6 +9,11 @@ use super::rng::Rng;
 use super::screen::Progress;
 use super::story::Ground;
 
+/// How long a commit that is on its way takes to end, with room to spare.
+const COMMITS_END: Duration = Duration::from_millis(500);
+/// How long the broker is away, and its start on top.
+const AWAY: Duration = Duration::from_secs(1);
+
 /// What the story itself breaks, besides the target's schedule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Breaks {
@@ -86,7 +91,7 @@ impl Stage {
         }
         if self.broker_at.is_some_and(|at| sent >= at) {
             self.broker_at = None;
-            if ground.restart_broker()? {
+            if self.restart_broker(ground)? {
                 self.broker_restarts += 1;
                 progress.say(ground.restart_word());
             }
@@ -96,6 +101,21 @@ impl Stage {
         }
         self.stall(sent, progress);
         self.members.iter_mut().try_for_each(|m| m.check())
+    }
+
+    /// A broker without peers gives its partitions up while it stops, and then drops the markers of transactions that end just
+    /// then: they hang for ever, and positions with them. So members stand still until it is gone, and find it gone.
+    fn restart_broker<G: Ground>(&self, ground: &G) -> Result<bool> {
+        self.members.iter().for_each(|m| m.stand_still());
+        std::thread::sleep(COMMITS_END);
+        let stopped = ground.stop_broker();
+        self.members.iter().for_each(|m| m.go_on());
+        if !stopped? {
+            return Ok(false);
+        }
+        std::thread::sleep(AWAY);
+        ground.start_broker()?;
+        Ok(true)
     }
 
     fn stall(&mut self, sent: usize, progress: &Progress) {

@@ -130,6 +130,11 @@ impl Member for MemberProcess {
             if let Ok(Some(status)) = child.try_wait() {
                 return match status.code() {
                     Some(0) => Ok(()),
+                    // It met its fail point on the way out.
+                    None if self.doomed => {
+                        self.kills += 1;
+                        Ok(())
+                    }
                     _ => Err(Error::new(codes::BUG, Fault::Bug, format!("member {} stopped with {status}", self.ordinal))
                         .next(format!("read {}", self.log().display()))),
                 };

@@ -60,11 +60,13 @@ impl Ground for SimulatedGround {
     fn register(&self, _: &str, _: &str) -> Result<Option<u32>> {
         Ok(None)
     }
-    fn restart_broker(&self) -> Result<bool> {
+    fn stop_broker(&self) -> Result<bool> {
         self.cluster.set_down(true);
-        std::thread::sleep(Duration::from_secs(1));
-        self.cluster.set_down(false);
         Ok(true)
+    }
+    fn start_broker(&self) -> Result<()> {
+        self.cluster.set_down(false);
+        Ok(())
     }
     fn member(&self, setup: &MemberSetup, ordinal: u32, _: &[String]) -> Result<Box<dyn Member>> {
         Ok(Box::new(MemberThreads::start(self, setup, ordinal)?))

@@ -82,8 +82,10 @@ pub trait Ground {
     fn name(&self) -> String;
     /// Registers a schema; answers its id, or `None` where there is no registry.
     fn register(&self, subject: &str, avsc: &str) -> Result<Option<u32>>;
-    /// Stops the broker and starts it again; `false` where the cluster is not ours to break.
-    fn restart_broker(&self) -> Result<bool>;
+    /// Stops the broker; `false` where the cluster is not ours to break.
+    fn stop_broker(&self) -> Result<bool>;
+    /// Starts it again.
+    fn start_broker(&self) -> Result<()>;
     /// Starts a member in slot `ordinal`; its first processes end at these fail points.
     fn member(&self, setup: &MemberSetup, ordinal: u32, fail_points: &[String]) -> Result<Box<dyn Member>>;
     /// The names of kills and broker restarts in the report.

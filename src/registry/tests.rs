@@ -138,14 +138,15 @@ fn an_outage_is_unreachable() {
 #[test]
 fn a_silent_registry_keeps_nobody_waiting() {
     let fake = Fake::saying(&[Say::Nothing, Say::Schema]);
-    let patience = Patience { wait: Duration::ZERO, failed: Duration::ZERO, ..quick() };
+    let patience = Patience { wait: Duration::from_millis(5), failed: Duration::ZERO, ..quick() };
     let registry = fake.registry(patience);
     let e = registry.by_id(7).expect_err("no answer yet");
     assert_eq!((e.code, e.fault), (codes::REGISTRY_UNREACHABLE, Fault::Unreachable));
-    while registry.by_id(7).is_err() {
-        std::thread::yield_now();
-    }
-    assert_eq!(fake.asked().len(), 2, "one question, asked again by the client after its own limit");
+    while registry.by_id(7).is_err() {}
+    let asked = fake.asked().len();
+    assert!(asked >= 2, "the client asks again by itself after its own limit");
+    assert!(registry.by_id(7).is_ok());
+    assert_eq!(fake.asked().len(), asked, "what has come is not asked for again");
 }
 
 /// C025: if this broke, schemas would be registered under names that no other client looks for.

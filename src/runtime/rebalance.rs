@@ -62,8 +62,13 @@ impl<C: Cluster> StreamThread<C> {
 
     fn hand_over(&mut self, gone: &Revoked, now: Now) -> Step<()> {
         failpoint!("revoke.before-commit");
+        // While a producer is made nothing can be written down; what is burned stays so for whoever follows in this process.
+        let writes = self.recovery.is_none();
         for task in self.tasks.all_mut().filter(|t| t.parts.iter().any(|p| gone.partitions.contains(&p.tp))) {
-            task.leave(&mut self.tx, now)?;
+            match writes {
+                true => task.leave(&mut self.tx, now)?,
+                false => task.task.leaving(),
+            }
         }
         self.commit_at_once(now)
     }

@@ -203,7 +203,7 @@ impl<C: Cluster> StreamThread<C> {
     /// From now on no task starts anything; what has not left yet is taken back.
     fn leave_all(&mut self, now: Now) -> Step<()> {
         let Self { tasks, tx, recovery, .. } = self;
-        if recovery.is_some() {
+        if recovery.is_some() || !tx.has_sink() {
             return Ok(());
         }
         tasks.all_mut().try_for_each(|t| t.leave(tx, now))

@@ -97,7 +97,6 @@ fn c01_the_books_show_calls_that_left_before_the_commit() {
         let mut options = DemoOptions::new(seed, OPERATIONS);
         options.breaks = Breaks::AtPoints(vec!["commit.before:6:kill".into(); 4]);
         options.env = vec![("READBACK_WEAKEN".into(), "journal-before-call".into())];
-        options.patience = Duration::from_secs(60);
         let told = tell_as("weakened", options).unwrap_or_else(|e| panic!("{e}"));
         eprintln!("{} kills, {} doubled", told.report.faults["kill_9"], told.report.verdict.doubled);
         told.report.verdict.doubled > 0

@@ -74,7 +74,7 @@ fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = f() {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(180), "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -128,12 +128,16 @@ fn what_is_unreachable_at_start_is_waited_for_with_the_reason_shown() {
 fn c052_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() {
     let _shared = shared();
     let work = tempfile::tempdir().expect("a directory");
-    let more = [("READBACK_GROUP__TRANSACTION_TIMEOUT", "20m")];
+    let more = [
+        ("READBACK_GROUP__TRANSACTION_TIMEOUT", "20m"),
+        ("READBACK_GROUP__SESSION_TIMEOUT", "25m"),
+        ("READBACK_KAFKA__MAX_POLL_INTERVAL_MS", "1800000"),
+    ];
     let mut member = Running::with(&orders(work.path(), "timeout"), &work.path().join("state"), "member", &more);
     let ended = until("it ends", || member.try_wait());
     assert_eq!(ended.code(), Some(2), "{}", member.said());
     let said = member.said();
-    assert!(said.contains("transaction.max.timeout.ms 15m") && said.contains("20m"), "{said}");
+    assert!(said.contains("transaction.max.timeout.ms 15 min") && said.contains("20 min"), "{said}");
 }
 
 /// C059: if this broke, a member would hang in its client when it is told to stop while no broker answers, until it is killed.

@@ -127,7 +127,9 @@ fn windows_sessions_and_joins_go_on_over_a_restart_and_a_restore() {
         replication: -1,
         config: BTreeMap::new(),
     });
-    cluster.admin().and_then(|a| a.create(&new)).expect("created");
+    let admin = cluster.admin().expect("an admin client");
+    admin.create(&new).expect("created");
+    until("the topics", || new.iter().all(|t| matches!(admin.topic(&t.name), Ok(Some(_)))).then_some(()));
     // Whole seconds, so that windows begin where the records say.
     let base = WallTime(SystemClock.now().wall.0 / 1_000 * 1_000 - 60_000);
     let at = |ms: u64| base.plus(Duration::from_millis(ms));

@@ -228,7 +228,7 @@ fn deleted_records_are_out_of_range() {
     w.cluster.admin().expect("made").delete_records(&[(tp.clone(), NextOffset(2))]).expect("deleted");
     let mut source = w.source(0);
     take(&mut source);
-    let faults = std::iter::from_fn(|| source.next()).filter(|i| matches!(i, Input::Fault(f) if f.class == Class::Config)).count();
+    let faults = std::iter::from_fn(|| source.next()).filter(|i| matches!(i, Input::Fault(f) if f.class == Class::Gone)).count();
     assert_eq!(faults, 1, "said once");
     source.seek(&[(tp.clone(), NextOffset(2))]).expect("sought");
     assert_eq!(records(&mut source), [2]);

@@ -16,7 +16,7 @@ use crate::time::SharedClock;
 
 /// Turns after which a scenario is stuck, and how long it may last by its clock.
 const TURNS: u32 = 500_000;
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// What a scenario runs on.
 #[derive(Clone)]

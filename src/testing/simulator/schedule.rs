@@ -271,9 +271,10 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
 /// A request comes again: soon, or, the same, when its record is gone. That other content under an old ID does not come then is an
 /// assumption.
 fn again(rng: &mut Rng) -> (Duration, Again) {
-    match rng.below(10) {
-        0..4 => (time(rng), Again::Conflict),
-        4..6 => (Duration::from_secs(rng.below(600)), Again::Same),
+    match rng.below(100) {
+        0..40 => (time(rng), Again::Conflict),
+        // Seldom: such a run takes long.
+        40..42 => (Duration::from_secs(200 + rng.below(300)), Again::Same),
         _ => (time(rng), Again::Same),
     }
 }
