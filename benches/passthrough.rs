@@ -96,9 +96,9 @@ fn ours(arguments: &Arguments) {
     let metrics = prometheus::Registry::new();
     let stop = Arc::new(AtomicBool::new(false));
     let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &|e| eprintln!("{e}"));
-    let process = process.unwrap_or_else(|e| panic!("{e}"));
+    let process = process.unwrap_or_else(|e| panic!("{e}")).expect("it was not told to stop");
     let told = stop.clone();
-    let running = std::thread::spawn(move || drop(process.run(&told, &|_| {})));
+    let running = std::thread::spawn(move || drop(process.run(&told, &|_, _| {})));
     let written = || {
         let families = metrics.gather();
         let of = families.iter().filter(|f| f.name() == "readback_records_written_total");

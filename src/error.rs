@@ -199,6 +199,8 @@ pub mod codes {
         CLIENT_FAILED = 310;
         /// Stopping took longer than its bound.
         STOP_TIMEOUT = 311;
+        /// A topic that state or positions rest on was deleted, emptied or cut short.
+        TOPIC_LOST = 312;
         /// The local stack can't start.
         STACK_UNAVAILABLE = 320;
         /// A weak but possible setting.
@@ -227,6 +229,10 @@ pub mod codes {
         STATE_DIR_LOCKED = 602;
         /// A changelog that can't be restored.
         RESTORE_FAILED = 603;
+        /// A buffer of held-back changes is full.
+        BUFFER_FULL = 604;
+        /// A key's partition is in another process.
+        STORE_ELSEWHERE = 605;
         /// A request that breaks the envelope's rules.
         REQUEST_INVALID = 701;
         /// A known operation ID with other content.

@@ -48,8 +48,10 @@ metrics! {
     BLOCKED = Counter "readback_offsets_blocked_total" ["unit", "slot"] "Reads of committed offsets that an open transaction blocked.";
     RESTORED = Counter "readback_restored_records_total" ["unit", "slot"] "Changelog records applied to local stores.";
     REBALANCES = Counter "readback_rebalances_total" ["unit", "slot", "event"] "Assignments, revocations and losses of partitions.";
+    DROPPED = Counter "readback_records_dropped_total" ["unit", "step", "reason"] "Records that a step gave up: late for every window, or without key or value.";
     HELD = Gauge "readback_tasks_held" ["unit", "slot"] "Tasks that stand still because what their next record needs is away.";
     HOLDS = Counter "readback_holds_total" ["unit", "slot", "code"] "Tries of a record that ended in waiting, by error code.";
+    INPUT_LOST = Counter "readback_input_lost_offsets_total" ["unit", "topic"] "Offsets that a topic's retention deleted before they were read.";
     BEHIND = Gauge "readback_input_behind_offsets" ["unit", "topic", "partition"] "Offsets between reading and the end of the last fetch.";
 }
 

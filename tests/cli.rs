@@ -1,7 +1,7 @@
 //! What the program prints and how it exits: golden files in `tests/cli/`. To renew them: `READBACK_WRITE_GOLDEN=1 cargo test --test cli`.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -66,8 +66,20 @@ fn check_as_json_says_its_schema() {
 #[test]
 fn all_errors_are_told_at_once_with_their_place() {
     golden("errors", &["check", "tests/cli/broken"]);
+    golden("errors-config", &["check", "topology/webhook", "--config", "tests/cli/broken/readback.yaml"]);
     let first = readback(&["describe", "tests/cli/broken"]);
     assert_eq!(first.status.code(), Some(2));
+}
+
+/// If this broke, `readback explain | head` would end with a panic.
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_readback"));
+    let piped = command.args(["check", "topology/orders"]).current_dir(root()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the program starts");
+    drop(child.stdout.take());
+    let out = child.wait_with_output().expect("it ends");
+    assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(0), ""));
 }
 
 /// If this broke, the graph that people discuss would not be the one that runs.

@@ -2,8 +2,11 @@
 //! ready (C125). *Live* fails only where a restart helps: a stream thread that makes no turn (C124).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::ids::SlotName;
+use crate::time::show_duration;
 
 /// The answer of a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,18 +17,15 @@ pub enum Probe {
     No(String),
 }
 
-/// What the process knows of itself; written by its threads, read by probes.
-#[derive(Debug, Default)]
-pub struct Health {
-    inner: Mutex<Inner>,
-}
+/// Asks for the threads that have made no turn for so long, each with how long.
+type Silent = Box<dyn Fn(Duration) -> Vec<(SlotName, Duration)> + Send + Sync>;
 
-#[derive(Debug, Default)]
-struct Inner {
+/// What the process knows of itself; written by its threads, read by probes.
+#[derive(Default)]
+pub struct Health {
     /// Parts that must be ready, with the reason why they are not yet.
-    waiting: BTreeMap<String, String>,
-    /// Last turn of each thread.
-    turns: BTreeMap<String, Instant>,
+    waiting: Mutex<BTreeMap<String, String>>,
+    silent: OnceLock<Silent>,
 }
 
 /// A thread that makes no turn for so long is stuck.
@@ -34,49 +34,36 @@ const STUCK: Duration = Duration::from_secs(60);
 impl Health {
     /// Says that `part` is not ready, and why.
     pub fn waiting(&self, part: &str, reason: impl Into<String>) {
-        self.lock().waiting.insert(part.to_owned(), reason.into());
+        self.lock().insert(part.to_owned(), reason.into());
     }
     /// Says that `part` is ready.
     pub fn ready(&self, part: &str) {
-        self.lock().waiting.remove(part);
+        self.lock().remove(part);
     }
-    /// Says that `thread` made a turn.
-    pub fn turned(&self, thread: &str) {
-        let now = Instant::now();
-        let mut inner = self.lock();
-        match inner.turns.get_mut(thread) {
-            Some(at) => *at = now,
-            None => {
-                inner.turns.insert(thread.to_owned(), now);
-            }
-        }
-    }
-    /// Says that `thread` has ended in order.
-    pub fn ended(&self, thread: &str) {
-        self.lock().turns.remove(thread);
+    /// Says whom to ask for threads that are stuck; the first answer stays.
+    pub fn watch(&self, silent: impl Fn(Duration) -> Vec<(SlotName, Duration)> + Send + Sync + 'static) {
+        let _ = self.silent.set(Box::new(silent));
     }
     /// For `/health/live`.
     pub fn is_live(&self) -> Probe {
-        let stuck: Vec<String> = self
-            .lock()
-            .turns
-            .iter()
-            .filter(|(_, at)| at.elapsed() > STUCK)
-            .map(|(t, at)| format!("{t} for {:?}", at.elapsed()))
-            .collect();
-        if stuck.is_empty() { Probe::Ok } else { Probe::No(format!("no turn: {}", stuck.join(", "))) }
+        let stuck = self.silent.get().map(|ask| ask(STUCK)).unwrap_or_default();
+        if stuck.is_empty() {
+            return Probe::Ok;
+        }
+        let told: Vec<_> = stuck.iter().map(|(slot, time)| format!("{slot} for {}", show_duration(*time))).collect();
+        Probe::No(format!("no turn: {}", told.join(", ")))
     }
     /// For `/health/ready`.
     pub fn is_ready(&self) -> Probe {
-        let inner = self.lock();
-        if inner.waiting.is_empty() {
+        let waiting = self.lock();
+        if waiting.is_empty() {
             return Probe::Ok;
         }
-        Probe::No(inner.waiting.iter().map(|(p, r)| format!("{p}: {r}")).collect::<Vec<_>>().join("; "))
+        Probe::No(waiting.iter().map(|(p, r)| format!("{p}: {r}")).collect::<Vec<_>>().join("; "))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,7 +78,14 @@ mod tests {
         h.waiting("orders", "restoring");
         assert_eq!(h.is_ready(), Probe::No("orders: restoring".into()));
         h.ready("orders");
-        h.turned("orders-000");
         assert_eq!((h.is_ready(), h.is_live()), (Probe::Ok, Probe::Ok));
+    }
+
+    /// C124: a process whose thread hangs would be called live for ever, and nobody would restart it.
+    #[test]
+    fn a_thread_that_hangs_is_not_live() {
+        let h = Health::default();
+        h.watch(|limit| vec![(SlotName::from("orders-001"), limit * 2)]);
+        assert_eq!(h.is_live(), Probe::No("no turn: orders-001 for 2 min".into()));
     }
 }

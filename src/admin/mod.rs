@@ -2,7 +2,9 @@
 
 mod health;
 mod server;
+mod stores;
 pub mod views;
 
 pub use health::{Health, Probe};
 pub use server::AdminServer;
+pub use stores::StoresSlot;

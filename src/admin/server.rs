@@ -1,4 +1,4 @@
-//! `/metrics`, `/health/live`, `/health/ready`.
+//! `/metrics`, `/health/live`, `/health/ready`; `/stores` stands beside.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 
 use crate::error::{Error, Fault, Result, codes};
 
+use super::stores::{self, StoresSlot};
 use super::{Health, Probe};
 
 /// The listener of one process.
@@ -28,7 +29,7 @@ struct Shared {
 
 impl AdminServer {
     /// Starts listening. A taken port names itself and the setting (C121).
-    pub async fn start(listen: &str, registry: Registry, health: Arc<Health>) -> Result<AdminServer> {
+    pub async fn start(listen: &str, registry: Registry, health: Arc<Health>, stores: StoresSlot) -> Result<AdminServer> {
         let refused = |e: std::io::Error| {
             Error::new(codes::BAD_VALUE, Fault::Configuration, format!("listening on {listen} for metrics and health"))
                 .because(e)
@@ -40,7 +41,8 @@ impl AdminServer {
             .route("/metrics", get(metrics))
             .route("/health/live", get(|State(s): State<Shared>| async move { probe(s.health.is_live()) }))
             .route("/health/ready", get(|State(s): State<Shared>| async move { probe(s.health.is_ready()) }))
-            .with_state(Shared { registry, health });
+            .with_state(Shared { registry, health })
+            .merge(stores::router(stores));
         let task = tokio::spawn(async move {
             if let Err(e) = axum::serve(listener, app).await {
                 tracing::error!(error = %e, "metrics and health are no longer served");
@@ -80,8 +82,8 @@ mod tests {
     /// C121: a taken port would leave the process running blind.
     #[tokio::test]
     async fn a_taken_port_is_named() {
-        let first = AdminServer::start("127.0.0.1:0", Registry::new(), Arc::default()).await.unwrap();
-        let Err(e) = AdminServer::start(&first.address.to_string(), Registry::new(), Arc::default()).await else {
+        let first = AdminServer::start("127.0.0.1:0", Registry::new(), Arc::default(), Arc::default()).await.unwrap();
+        let Err(e) = AdminServer::start(&first.address.to_string(), Registry::new(), Arc::default(), Arc::default()).await else {
             panic!("the second listener must be refused")
         };
         assert!(e.to_string().contains(&first.address.to_string()), "{e}");

@@ -16,8 +16,9 @@ use crate::processor::BadRecords;
 use crate::runtime::error_of;
 use crate::serdes::AvroCodec;
 use crate::serdes::internal::Wire;
-use crate::task::{StartAt, UnitPlan};
-use crate::topology::{Environments, Layout};
+use crate::state::Globals;
+use crate::task::{GlobalPlan, StartAt, UnitPlan};
+use crate::topology::{Environments, Layout, StoreInfo};
 
 use super::adapt::{ContractRenderer, PolicyBook};
 
@@ -77,6 +78,10 @@ pub struct Composed {
     pub effects: Option<UnitPlan>,
     /// Partition counts.
     pub layout: Arc<Layout>,
+    /// Whole-topic stores to fill, and where steps find them.
+    pub globals: (Vec<GlobalPlan>, Globals),
+    /// The stores that can be asked.
+    pub stores: Vec<StoreInfo>,
 }
 
 /// Partition counts of the user's topics as the cluster has them; a missing topic is simply not there.
@@ -131,7 +136,9 @@ pub fn compose(
     })?;
     let layout = Arc::new(layout);
     let bad = application.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
-    let environments = Environments { avro: edges.avro.clone(), bad, start: StartAt::Earliest };
+    let environments = Environments { avro: edges.avro.clone(), bad, start: StartAt::Earliest, globals: Globals::default() };
+    let globals = (application.topology.globals(&layout, &environments), environments.globals.clone());
+    let stores = application.topology.stores(&layout);
     let mut stream = UnitPlan {
         application: application.id.clone(),
         unit: UnitName::new(application.id.as_str()),
@@ -141,7 +148,7 @@ pub fn compose(
         flat_gap: false,
     };
     if !application.has_effects() {
-        return Ok(Composed { stream, effects: None, layout });
+        return Ok(Composed { stream, effects: None, layout, globals, stores });
     }
     let sinks = Sinks::of(application, counts, schemas)?;
     let policies = PolicyBook::parse(application.policies.iter().map(|(n, p)| (n.as_str(), p.path.as_str(), p.text.as_str())))?;
@@ -152,7 +159,7 @@ pub fn compose(
     let effects = effects_unit(application, config, &layout, &sinks, &policies, edges, next + 1);
     stream.topics.extend(effects.topics.iter().cloned());
     stream.topics = one_each(stream.topics);
-    Ok(Composed { stream, effects: Some(effects), layout })
+    Ok(Composed { stream, effects: Some(effects), layout, globals, stores })
 }
 
 /// Where results and dead letters of each step go.

@@ -12,15 +12,20 @@ use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
 use crate::http::HyperPort;
+use crate::ids::TopicName;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth};
-use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots};
+use crate::runtime::{
+    GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
+};
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
+use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::purge::{Purge, purged};
+use super::stores::Stores;
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -37,6 +42,8 @@ pub enum ProcessEnd {
 /// A started process.
 pub struct Process {
     streams: KafkaStreams,
+    globals: Option<GlobalThread>,
+    stores: Stores,
     state: StateManager,
     purge: Option<Purge>,
     stop_within: Duration,
@@ -78,8 +85,8 @@ impl Schemas for Registered<'_> {
 }
 
 impl Process {
-    /// Starts `application` on a real cluster. An unreachable broker or registry is waited for, with the reason told by `waiting`,
-    /// until `stop` is set.
+    /// Starts `application` on a real cluster. An unreachable broker or registry is waited for, with the reason told by `waiting`;
+    /// `None` where `stop` was set meanwhile.
     pub fn start(
         application: &Application,
         config: &ProcessConfig,
@@ -87,7 +94,7 @@ impl Process {
         runtime: &tokio::runtime::Handle,
         stop: &AtomicBool,
         waiting: &dyn Fn(&Error),
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         let cluster = RdCluster::new(kafka_config(config))?;
         let registry = registry(config)?;
         let clock: crate::time::SharedClock = Arc::new(SystemClock);
@@ -98,28 +105,56 @@ impl Process {
             http,
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
-            shared: shared.clone(),
+            shared,
             metrics: Some(agent::Metrics::new(metrics)?),
             weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
-        let composed = patiently(stop, waiting, || {
+        let composed = patiently(stop, config, waiting, || {
             let admin = cluster.admin().map_err(crate::runtime::error_of)?;
+            refuse_timeouts(config, admin.as_ref())?;
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
             require_external(application, config, &counts)?;
             compose(application, config, &counts, &schemas, &edges)
         })?;
+        let Some(composed) = composed else { return Ok(None) };
         let recorded = Metrics::new(metrics)?;
         let mut options = options(config);
         let (state, slots) = place(application, config, options.slots)?;
         options.slots = slots;
-        let purge = Some(Purge::start(cluster.clone(), application.id.clone(), shared, purged(&composed.stream)));
+        let (plans, globals) = &composed.globals;
+        let open = || {
+            let mut reader = GlobalReader::open(&cluster, plans, globals, &state)?;
+            reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
+            Ok(reader)
+        };
+        let Some(reader) = patiently(stop, config, waiting, open)? else { return Ok(None) };
+        let stores = Stores::new(
+            composed.stream.unit.clone(),
+            composed.stores.clone(),
+            state.views().clone(),
+            globals.clone(),
+            edges.avro.clone(),
+        );
+        let behind = std::iter::once(&composed.stream).chain(&composed.effects).map(purged).collect();
+        let purge = Some(Purge::start(cluster.clone(), behind));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
-        let streams =
-            patiently(stop, waiting, || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded))?;
-        Ok(Self { streams, state, purge, stop_within: config.stop_within.0 })
+        let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
+        let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
+        let globals = reader.map(GlobalThread::start);
+        Ok(Some(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 }))
+    }
+
+    /// Its stores, for queries: `process.stores().store("counts")`.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        self.streams.pulse()
     }
 
     /// What the threads are about.
@@ -130,7 +165,7 @@ impl Process {
     /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
     /// configured bound.
     pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
-        let mut last = None;
+        let (mut last, mut global) = (None, None);
         while !stop.load(Ordering::Acquire) {
             let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
             let now = (state, self.streams.waits_for());
@@ -138,12 +173,14 @@ impl Process {
                 changed(state, now.1.as_deref());
                 last = Some(now);
             }
-            if matches!(state, State::Failed | State::Stopped) {
+            global = self.globals.as_ref().and_then(GlobalThread::failure);
+            if global.is_some() || matches!(state, State::Failed | State::Stopped) {
                 break;
             }
         }
         drop(self.purge.take());
-        let ended = self.streams.stop(self.stop_within);
+        let ended = self.streams.stop(self.stop_within).and(global.map_or(Ok(()), Err));
+        drop(self.globals.take());
         let closed = self.state.close();
         match ended.and(closed) {
             Ok(()) => ProcessEnd::Stopped,
@@ -152,16 +189,36 @@ impl Process {
     }
 }
 
-/// Tries again while something can't be reached, once a second.
-fn patiently<T>(stop: &AtomicBool, waiting: &dyn Fn(&Error), mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+/// Tries again while something can't be reached, once a second; `None` once `stop` is set.
+fn patiently<T>(
+    stop: &AtomicBool,
+    config: &ProcessConfig,
+    waiting: &dyn Fn(&Error),
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<Option<T>> {
     loop {
         match attempt() {
-            Err(e) if e.fault == Fault::Unreachable && !stop.load(Ordering::Acquire) => {
-                waiting(&e);
-                std::thread::sleep(Duration::from_secs(1));
+            Err(e) if e.fault == Fault::Unreachable && stop.load(Ordering::Acquire) => return Ok(None),
+            Err(e) if e.code == codes::BROKER_UNREACHABLE => {
+                waiting(&e.next(format!("check that {} answers; it is tried again until it does", config.brokers)));
             }
-            other => return other,
+            Err(e) if e.fault == Fault::Unreachable => waiting(&e),
+            other => return other.map(Some),
         }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// C052: times that the broker does not take are refused with both numbers. A process that may not ask for them finds out by the
+/// client's own error.
+fn refuse_timeouts(config: &ProcessConfig, admin: &dyn crate::kafka::Admin) -> Result<()> {
+    let found = match admin.broker_config() {
+        Err(fault) if fault.class == crate::kafka::Class::Config => return Ok(()),
+        found => found.map_err(crate::runtime::error_of)?,
+    };
+    match check::timeouts(config, &found).into_iter().next() {
+        Some(finding) => Err(Error::new(codes::RESERVED_SETTING, Fault::Configuration, finding.text).next(finding.hint)),
+        None => Ok(()),
     }
 }
 
@@ -194,6 +251,8 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         transaction_timeout: config.group.transaction_timeout.0,
         session_timeout: config.group.session_timeout.0,
         create_topics: config.topics.create,
+        finish_within: config.stop_within.0 / 2,
+        accept_loss: config.topics.accept_loss.iter().map(|t| TopicName::new(t)).collect(),
         replication: config.topics.replication,
         ..RuntimeOptions::default()
     }

@@ -28,8 +28,8 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 11)]
     seed: u64,
     /// How many operations.
-    #[arg(long, default_value_t = 500)]
-    operations: usize,
+    #[arg(long, default_value = "500")]
+    operations: std::num::NonZeroUsize,
     /// Explains each stage as it happens.
     #[arg(long)]
     slow: bool,
@@ -51,7 +51,7 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
         stack_options.existing = Some((brokers.clone(), registry.clone()));
     }
     let work = Work::new()?;
-    let mut options = DemoOptions::new(args.seed, args.operations);
+    let mut options = DemoOptions::new(args.seed, args.operations.get());
     options.slow = args.slow;
     options.prefix.clone_from(&args.prefix);
     options.patience = Duration::from_secs(150) * if args.slow { 2 } else { 1 };
@@ -65,9 +65,12 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
     match format {
         Format::Table => {
             print!("{}", report.table());
-            println!(
-                " next\n   readback check topology/orders\n   readback test topology/orders\n   readback describe topology/orders"
-            );
+            // As it was called: after `cargo run` it is not on the path.
+            let program = std::env::args().next().unwrap_or_else(|| "readback".to_owned());
+            println!(" next");
+            for command in ["check", "test", "describe"] {
+                println!("   {program} {command} topology/orders");
+            }
         }
         Format::Json => {
             let text =

@@ -56,7 +56,7 @@ pub(super) fn print(text: &str) {
 pub fn init_logs(directives: &str, as_json: bool) -> Result<()> {
     let filter = EnvFilter::try_new(directives).map_err(|e| {
         Error::new(codes::USAGE, Fault::Configuration, format!("reading the log directives `{directives}` (--log, READBACK_LOG)"))
-            .because(e)
+            .because(e.to_string())
             .next("write a level, or levels of modules: `info`, `warn,readback::effects=debug`")
     })?;
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

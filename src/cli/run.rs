@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use crate::admin::{AdminServer, Health};
+use crate::admin::{AdminServer, Health, StoresSlot};
 use crate::app::{self, Process, ProcessEnd};
 use crate::error::{Error, Fault, Result, codes};
 use crate::runtime::State;
@@ -59,10 +59,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();
+    let stores = StoresSlot::default();
     let server = match config.admin.listen.as_str() {
         "" => None,
         listen => {
-            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone()))?;
+            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone(), stores.clone()))?;
             tracing::info!(address = %server.address, "metrics and health");
             Some(server)
         }
@@ -71,7 +72,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         health.waiting("process", e.to_string());
         tracing::warn!(error = %e, "waiting");
     };
-    let process = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)?;
+    let Some(process) = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let _ = stores.set(process.stores().clone());
+    let pulse = process.pulse();
+    health.watch(move |limit| pulse.silent(limit));
     let last = std::cell::Cell::new(None);
     let ended = process.run(&stop, &|state, waits_for| {
         if last.replace(Some(state)) != Some(state) {

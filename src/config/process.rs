@@ -108,7 +108,7 @@ pub struct AdminSection {
 }
 
 /// Topics at start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TopicsSection {
     /// Whether missing topics of the user are created; internal ones always are.
     pub create: bool,
@@ -116,6 +116,8 @@ pub struct TopicsSection {
     pub replication: i32,
     /// Partitions of created user topics.
     pub partitions: u32,
+    /// Topics of ours whose loss is accepted: without this a start is refused where one was deleted or cut short.
+    pub accept_loss: Vec<String>,
 }
 
 impl Default for ProcessConfig {
@@ -181,6 +183,6 @@ impl Default for AdminSection {
 
 impl Default for TopicsSection {
     fn default() -> Self {
-        Self { create: false, replication: -1, partitions: 4 }
+        Self { create: false, replication: -1, partitions: 4, accept_loss: Vec::new() }
     }
 }

@@ -107,6 +107,7 @@ static TOPICS: Shape = Shape {
         Key::new("create", Type::Boolean, "create missing topics of the user; internal ones always are; default false"),
         Key::new("replication", Type::Integer, "of created topics; -1 is the broker's default, and ours"),
         Key::new("partitions", Type::Integer, "of created topics of the user; default 4"),
+        Key::new("accept_loss", Type::Text, "own topics whose loss is accepted, with commas; default none: a start is refused"),
     ],
 };
 
@@ -151,6 +152,8 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         set(&mut c.topics.create, t.get("create").and_then(|n| n.boolean(d)));
         set(&mut c.topics.replication, number(&t, "replication", -1, i64::from(i16::MAX), d));
         set(&mut c.topics.partitions, number(&t, "partitions", 1, 100_000, d));
+        let names = t.text("accept_loss", d).unwrap_or_default();
+        c.topics.accept_loss = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c

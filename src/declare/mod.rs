@@ -31,7 +31,7 @@ pub fn load(path: &Path) -> Result<Declared, Diagnostics> {
     let file: PathBuf = if path.is_dir() { path.join("topology.yaml") } else { path.to_owned() };
     if !file.exists() {
         let mut d = Diagnostics::new();
-        d.general(codes::FILE_UNREADABLE, format!("there is no {}", file.display()))
+        d.general(codes::FILE_UNREADABLE, format!("there is no file {}", file.display()))
             .note("a topology is a directory with a topology.yaml, or that file");
         return Err(d);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApprovalId, OperationId, TopicName, Tp, partition_of};
+use crate::ids::{ApprovalId, OperationId, TopicName, Tp};
 use crate::intents::{Approval, Decision, ResultRecord, Status, headers};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
 use crate::offset::NextOffset;
@@ -132,9 +132,4 @@ impl Approver {
         self.answered.insert(result.operation_id.clone());
         Some((result.operation_id.clone(), approval))
     }
-}
-
-/// The partition that an operation's results are on.
-pub fn results_partition(op: &OperationId, partitions: u32) -> i32 {
-    partition_of(op.root().as_str().as_bytes(), partitions).0
 }

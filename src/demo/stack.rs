@@ -45,13 +45,14 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Whether this machine has what it takes to start one: Docker that answers, or a JDK with Maven.
+    /// Whether this machine has what it takes to start one: Docker that answers, with its compose plugin, or a JDK with Maven.
     pub fn possible() -> bool {
         let answers = |program: &str, args: &[&str]| {
             let run = Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
             run.is_ok_and(|s| s.success())
         };
-        answers("docker", &["info"]) || (answers("java", &["-version"]) && answers("mvn", &["-v"]))
+        let docker = || answers("docker", &["info"]) && answers("docker", &["compose", "version"]);
+        docker() || (answers("java", &["-version"]) && answers("mvn", &["-v"]))
     }
 
     /// Starts the stack or joins one that runs; waits until it is healthy. Fails with `STACK_UNAVAILABLE` and what to install.

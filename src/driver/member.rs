@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::app::Composed;
 use crate::error::Result;
 use crate::kafka::memory::MemoryCluster;
 use crate::kafka::{Slot, Wake};
-use crate::runtime::{Metrics, RuntimeOptions, StreamThread, ThreadSeed, ThreadState};
+use crate::runtime::{GlobalReader, Metrics, RuntimeOptions, StreamThread, ThreadSeed, ThreadState};
 use crate::state::StateManager;
 use crate::task::UnitPlan;
 use crate::time::{MonoTime, SharedClock};
@@ -32,6 +33,7 @@ pub struct Place {
 /// A process with one thread for each unit. Dropping it is a crash: nothing is committed, closed or given back.
 pub struct Member {
     clock: SharedClock,
+    globals: Option<GlobalReader>,
     threads: Vec<Turned>,
 }
 
@@ -44,9 +46,17 @@ struct Turned {
 impl Member {
     /// Makes the threads; their topics must exist.
     pub fn start(composed: &Composed, place: &Place) -> Result<Self> {
+        let (plans, globals) = &composed.globals;
+        let mut globals = GlobalReader::open(&place.cluster, plans, globals, &place.state)?;
+        globals.as_mut().map_or(Ok(()), |g| g.bootstrap(&AtomicBool::new(false)))?;
         let units = std::iter::once(&composed.stream).chain(&composed.effects);
         let threads = units.map(|plan| Turned::new(plan, place)).collect::<Result<_>>()?;
-        Ok(Self { clock: place.clock.clone(), threads })
+        Ok(Self { clock: place.clock.clone(), globals, threads })
+    }
+
+    /// Takes in what is new in the whole-topic stores' topics. Says whether there was anything.
+    pub fn read_globals(&mut self) -> Result<bool> {
+        self.globals.as_mut().map_or(Ok(false), |g| Ok(g.step(Duration::ZERO)? > 0))
     }
 
     /// How many threads it has.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::app::{Edges, Schemas, Weakened, compose, external_counts};
+use crate::app::{Composed, Edges, Schemas, Stores, Weakened, compose, external_counts};
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, TopicName};
+use crate::ids::{ApplicationId, TopicName, UnitName};
 use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
 use crate::kafka::{Cluster, Isolation};
@@ -21,6 +21,7 @@ use crate::runtime::{Metrics, RuntimeOptions, ensure_topics, error_of};
 use crate::serdes::AvroCodec;
 use crate::serdes::internal::{self, Wire};
 use crate::state::{StateConfig, StateManager, Stored};
+use crate::task::Dropped;
 use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
 
 use super::member::{Member, Place};
@@ -129,10 +130,29 @@ impl Schemas for JsonForAvro {
 pub struct TopologyTestDriver {
     application: ApplicationId,
     clock: Arc<ManualClock>,
-    cluster: MemoryCluster,
+    pub(super) cluster: MemoryCluster,
     port: Arc<ScriptedPort>,
     member: Member,
+    ground: Ground,
+    stores: Stores,
     read: BTreeMap<TopicName, usize>,
+}
+
+/// What a process is started from.
+struct Ground {
+    composed: Composed,
+    place: Place,
+    edges: Edges,
+}
+
+/// Stores that begin empty.
+fn no_state() -> Result<StateManager> {
+    StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })
+}
+
+fn stores_of(composed: &Composed, place: &Place, edges: &Edges) -> Stores {
+    let (views, globals) = (place.state.views().clone(), composed.globals.1.clone());
+    Stores::new(composed.stream.unit.clone(), composed.stores.clone(), views, globals, edges.avro.clone())
 }
 
 impl TopologyTestDriver {
@@ -172,11 +192,13 @@ impl TopologyTestDriver {
         let options = RuntimeOptions::default();
         let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
         ensure_topics(admin.as_ref(), &plans, &options)?;
-        let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true })?;
         let metrics = Metrics::unread()?;
-        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state, number: 0, options, metrics };
+        let place = Place { cluster: cluster.clone(), clock: clock.clone(), state: no_state()?, number: 0, options, metrics };
         let member = Member::start(&composed, &place)?;
-        let mut driver = Self { application: application.id.clone(), clock, cluster, port, member, read: BTreeMap::new() };
+        let stores = stores_of(&composed, &place, &edges);
+        let application = application.id.clone();
+        let ground = Ground { composed, place, edges };
+        let mut driver = Self { application, clock, cluster, port, member, ground, stores, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
     }
@@ -250,6 +272,35 @@ impl TopologyTestDriver {
         fresh
     }
 
+    /// The process is killed and its disk lost; another one takes its place and restores everything from the cluster.
+    ///
+    /// # Errors
+    /// What a real start would say.
+    pub fn lose_process(&mut self) -> Result<()> {
+        self.ground.place.state = no_state()?;
+        self.member = Member::start(&self.ground.composed, &self.ground.place)?;
+        self.stores = stores_of(&self.ground.composed, &self.ground.place, &self.ground.edges);
+        self.settle()?;
+        for _ in 0..ROUNDS {
+            if self.member.is_running() {
+                return Ok(());
+            }
+            self.clock.advance(SHORT);
+            self.settle()?;
+        }
+        Err(Error::new(codes::BUG, Fault::Bug, format!("starting {} anew in the driver: it never runs", self.application)))
+    }
+
+    /// The stores as queries see them: committed data only.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// How many records a step, by name, gave up for this reason.
+    pub fn dropped(&self, step: &str, why: Dropped) -> u64 {
+        self.ground.place.metrics.dropped(&UnitName::new(self.application.as_str()), step, why)
+    }
+
     /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.
     pub fn store(&self, name: &str) -> StoreView {
         let changelog = topics::changelog(&self.application, name);
@@ -267,7 +318,7 @@ impl TopologyTestDriver {
     /// Turns everything until nobody has anything to do now.
     fn settle(&mut self) -> Result<()> {
         for _ in 0..ROUNDS {
-            let mut worked = self.port.pump()?;
+            let mut worked = self.port.pump()? | self.member.read_globals()?;
             let now = self.clock.now().mono;
             for thread in 0..self.member.threads() {
                 if self.member.is_due(thread, now) {

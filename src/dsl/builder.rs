@@ -1,5 +1,6 @@
 //! The entry: sources in, an [`Application`] out.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,10 +14,12 @@ use crate::intents::topics;
 use crate::outbox::Pipeline;
 use crate::processor::StoreRef;
 use crate::state::{ChangelogSpec, EngineKind, StoreSpec};
-use crate::topology::{Graph, Role};
+use crate::topology::{Graph, NodeId, Role};
 
+use super::global::{self, GlobalKTable};
 use super::outlets::Outlets;
 use super::source;
+use super::suppress::Closing;
 use super::table::KTable;
 use super::with::{Consumed, Materialized};
 use super::{Application, KStream, Policy};
@@ -28,6 +31,11 @@ pub(super) struct Build {
     pub(super) contracts: BTreeMap<ContractName, Arc<Contract>>,
     pub(super) policies: BTreeMap<String, Policy>,
     pub(super) results: Option<TopicName>,
+    pub(super) optimize: bool,
+    /// What was repartitioned already, by node: the stream behind the topic.
+    pub(super) repartitioned: BTreeMap<NodeId, Box<dyn Any>>,
+    /// When the windows of a node close.
+    pub(super) closings: BTreeMap<NodeId, Closing>,
 }
 
 /// The shared handle.
@@ -49,7 +57,7 @@ pub(super) type Shared = Rc<RefCell<Build>>;
 /// # Ok::<(), readback::error::Error>(())
 /// ```
 pub struct StreamsBuilder {
-    build: Shared,
+    pub(super) build: Shared,
     version: i64,
     dead_letters: Option<TopicName>,
 }
@@ -63,6 +71,9 @@ impl StreamsBuilder {
             contracts: BTreeMap::new(),
             policies: BTreeMap::new(),
             results: None,
+            optimize: false,
+            repartitioned: BTreeMap::new(),
+            closings: BTreeMap::new(),
         };
         Self { build: Rc::new(RefCell::new(build)), version: 1, dead_letters: None }
     }
@@ -70,6 +81,15 @@ impl StreamsBuilder {
     #[must_use]
     pub fn version(mut self, version: i64) -> Self {
         self.version = version;
+        self
+    }
+    /// Fewer internal topics (`topology.optimization=all`): a table's topic is its changelog too, and a stream that is repartitioned
+    /// for several steps goes through one topic, under the first one's name. Say so before the first step; turning it on or off
+    /// later moves state to other topics.
+    #[must_use]
+    #[doc(alias = "topology.optimization")]
+    pub fn optimize(self) -> Self {
+        self.build.borrow_mut().optimize = true;
         self
     }
     /// Where records go that can't be decoded or processed. Without it the thread stops at the first one.
@@ -97,9 +117,31 @@ impl StreamsBuilder {
         source::table(&self.build, topic.into(), materialized)
     }
 
+    /// A topic as a table that every process holds whole: the newest value of each key, whatever its partition. `materialized`
+    /// names the store.
+    #[doc(alias = "globalTable")]
+    pub fn global_table<K, V>(&self, topic: impl Into<TopicName>, materialized: Materialized<K, V>) -> GlobalKTable<K, V>
+    where
+        K: Clone + 'static,
+        V: Clone + 'static,
+    {
+        global::global_table(&self.build, topic.into(), materialized)
+    }
+
     /// A store for processors, connected by [`KStream::process`].
     pub fn store<K, V>(&self, materialized: Materialized<K, V>) -> StoreRef<K, V> {
         store(&self.build, &materialized)
+    }
+
+    /// A store for processors that follows a topic (KIP-813): each task keeps its partition's newest values, restored from the topic
+    /// itself. Steps may read it; writing is for the topic's owner.
+    #[doc(alias = "addReadOnlyStateStore")]
+    pub fn read_only_store<K, V>(&self, topic: impl Into<TopicName>, materialized: Materialized<K, V>) -> StoreRef<K, V>
+    where
+        K: Clone + 'static,
+        V: Clone + 'static,
+    {
+        source::kept_topic(&self.build, topic.into(), &materialized).1
     }
 
     /// The application, or everything that is wrong with it.
@@ -113,6 +155,7 @@ impl StreamsBuilder {
         if !build.pipelines.is_empty() {
             show_effects(&mut build, dead_letters.as_ref());
         }
+        build.repartitioned.clear();
         let graph = std::mem::replace(&mut build.graph, Graph::new(ApplicationId::new("")));
         for (code, what) in graph.problems() {
             d.general(*code, what.clone());
@@ -166,24 +209,35 @@ impl BuildHandle {
 /// Adds a store with its changelog.
 pub(super) fn store<K, V>(build: &Shared, m: &Materialized<K, V>) -> StoreRef<K, V> {
     let graph = &mut build.borrow_mut().graph;
+    let topic = topics::changelog(graph.application(), &m.name);
+    let config = [("cleanup.policy".to_owned(), "compact".to_owned())].into();
+    add_store(graph, m, ChangelogSpec { topic, config })
+}
+
+/// Adds a store that is restored from the topic that it is filled from.
+pub(super) fn source_store<K, V>(build: &Shared, m: &Materialized<K, V>, topic: &TopicName) -> StoreRef<K, V> {
+    add_store(&mut build.borrow_mut().graph, m, ChangelogSpec { topic: topic.clone(), config: BTreeMap::new() }).of_source()
+}
+
+fn add_store<K, V>(graph: &mut Graph, m: &Materialized<K, V>, log: ChangelogSpec) -> StoreRef<K, V> {
     if m.name.is_empty() {
         graph.problem(codes::MISSING_NAME, "a store needs a name: topics and disk are named by it");
     }
-    let name = StoreName::new(&m.name);
-    let changelog = topics::changelog(graph.application(), &m.name);
-    let config = [("cleanup.policy".to_owned(), "compact".to_owned())].into();
-    let place = graph.store(StoreSpec {
-        name: name.clone(),
-        engine: if m.memory { EngineKind::Memory } else { EngineKind::Disk },
-        changelog: Some(ChangelogSpec { topic: changelog.clone(), config }),
-    });
-    StoreRef::new(name, changelog, m.key.clone(), m.value.clone(), place)
+    let (name, topic) = (StoreName::new(&m.name), log.topic.clone());
+    graph.shape(&name, m.key.shape(), m.value.shape());
+    let place = graph.store(StoreSpec { name: name.clone(), engine: engine_of(m), changelog: Some(log) });
+    StoreRef::new(name, topic, m.key.clone(), m.value.clone(), place)
+}
+
+/// Where a store's committed data lives.
+pub(super) fn engine_of<K, V>(m: &Materialized<K, V>) -> EngineKind {
+    if m.memory { EngineKind::Memory } else { EngineKind::Disk }
 }
 
 /// A new stream below a node.
 pub(super) fn stream_of<K: Clone + 'static, V: Clone + 'static>(
     build: &Shared,
-    node: crate::topology::NodeId,
+    node: NodeId,
     out: Outlets<K, V>,
     rekeyed: bool,
 ) -> KStream<K, V> {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::ids::StoreName;
-use crate::processor::{Custom, CustomNode, CustomTimers, Processor};
+use crate::processor::{Custom, CustomNode, CustomTimers, Fixed, FixedKeyProcessor, Processor};
 use crate::topology::Role;
 
 use super::KStream;
@@ -24,14 +24,15 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         self.custom(name, stores, make, true)
     }
 
-    /// As [`Self::process`], for a processor that keeps the key.
+    /// As [`Self::process`], for a processor that can't change the key: what is below needs no repartition that was not needed here.
+    #[doc(alias = "processValues")]
     pub fn process_values<P, M>(&self, name: &str, stores: &[&StoreName], make: M) -> KStream<K, P::VOut>
     where
-        P: Processor<K, V, KOut = K> + 'static,
+        P: FixedKeyProcessor<K, V> + 'static,
         P::VOut: Clone + 'static,
         M: Fn() -> P + Send + Sync + 'static,
     {
-        self.custom(name, stores, make, self.rekeyed)
+        self.custom(name, stores, move || Fixed(make()), self.rekeyed)
     }
 
     fn custom<P, M>(&self, name: &str, stores: &[&StoreName], make: M, rekeyed: bool) -> KStream<P::KOut, P::VOut>

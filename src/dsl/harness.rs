@@ -1,7 +1,7 @@
 //! Runs planned sub-topologies by hand: records in, records out, internal topics fed back. One partition a task, no cluster.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::offset::Offset;
 use crate::processor::BadRecords;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::state::TaskStores;
-use crate::task::{Emit, StartAt, Task, TaskError, TaskSeed, TxCx};
+use crate::task::{CountDropped, Dropped, Emit, StartAt, Task, TaskError, TaskSeed, TxCx};
 use crate::time::{Clock, ManualClock, Now, WallTime};
 use crate::topology::{Environments, Layout};
 
@@ -65,21 +65,35 @@ pub(crate) struct Harness {
     internal: Vec<TopicName>,
     clock: Arc<ManualClock>,
     offset: i64,
+    dropped: Arc<Mutex<BTreeMap<(String, &'static str), u64>>>,
     pub(crate) out: Vec<Written>,
 }
 
 impl Harness {
     pub(crate) fn new(app: &Application, partitions: u32) -> Self {
-        let counts: BTreeMap<_, _> = app.topology.external_sources().into_iter().map(|t| (t, partitions)).collect();
+        Self::over(app, |_| partitions)
+    }
+
+    /// With a partition count for each topic of the user.
+    pub(crate) fn over(app: &Application, partitions: impl Fn(&str) -> u32) -> Self {
+        let counts: BTreeMap<_, _> =
+            app.topology.external_sources().into_iter().map(|t| (t.clone(), partitions(t.as_str()))).collect();
         let layout = Arc::new(app.topology.layout(&counts, None).expect("a layout"));
         let bad = app.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
-        let plans = app.topology.plan(&layout, &Environments { avro: None, bad, start: StartAt::Earliest });
+        let plans =
+            app.topology.plan(&layout, &Environments { avro: None, bad, start: StartAt::Earliest, globals: Default::default() });
         let clock = Arc::new(ManualClock::default());
+        let dropped = Arc::<Mutex<BTreeMap<(String, &'static str), u64>>>::default();
+        let counted = dropped.clone();
+        let count: CountDropped = Arc::new(move |step, why| {
+            *counted.lock().expect("nobody panicked").entry((step.to_owned(), why.label())).or_default() += 1;
+        });
         let mut tasks = Vec::new();
         for plan in &plans {
-            for p in 0..partitions as i32 {
+            let partitions = plan.sources.iter().filter_map(|s| layout.partitions.get(&s.topic)).max().copied();
+            for p in 0..partitions.unwrap_or(1) as i32 {
                 let id = TaskId { subtopology: plan.id, partition: Partition(p) };
-                let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1 };
+                let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1, dropped: count.clone() };
                 let mut stores = TaskStores::in_memory(Partition(p), plan.stores.clone());
                 let mut task = (plan.build)(seed).expect("a task");
                 let mut out = Recorder::default();
@@ -89,7 +103,7 @@ impl Harness {
             }
         }
         let internal = layout.partitions.keys().filter(|t| app.topology.is_internal(t)).cloned().collect();
-        Self { tasks, layout, internal, clock, offset: 0, out: Vec::new() }
+        Self { tasks, layout, internal, clock, offset: 0, dropped, out: Vec::new() }
     }
 
     /// Feeds one record and everything that it leads to, then commits.
@@ -107,8 +121,41 @@ impl Harness {
         headers: Headers,
     ) -> Result<(), TaskError> {
         let at = Some(WallTime(self.offset * 1_000));
-        let first = Written { topic: topic.into(), partition: None, key, value, timestamp: at, headers };
-        let mut queue = VecDeque::from([first]);
+        self.feed_whole(topic, key, value, headers, at)
+    }
+
+    /// Feeds one record of this time, in milliseconds.
+    pub(crate) fn feed_at(&mut self, topic: &str, key: &str, value: &str, at: i64) -> Result<(), TaskError> {
+        let bytes = |s: &str| Some(Bytes::copy_from_slice(s.as_bytes()));
+        self.feed_whole(topic, bytes(key), bytes(value), Headers::new(), Some(WallTime(at)))
+    }
+
+    pub(crate) fn feed_whole(
+        &mut self,
+        topic: &str,
+        key: Option<Bytes>,
+        value: Option<Bytes>,
+        headers: Headers,
+        at: Option<WallTime>,
+    ) -> Result<(), TaskError> {
+        self.drain([Written { topic: topic.into(), partition: None, key, value, timestamp: at, headers }].into())
+    }
+
+    /// Feeds records that are all there before anything that they lead to is read: topic, key, value, time.
+    pub(crate) fn feed_together(&mut self, records: &[(&str, &str, Option<&str>, i64)]) {
+        let bytes = |s: &str| Bytes::copy_from_slice(s.as_bytes());
+        let record = |(topic, key, value, at): &(&str, &str, Option<&str>, i64)| Written {
+            topic: (*topic).into(),
+            partition: None,
+            key: Some(bytes(key)),
+            value: value.map(bytes),
+            timestamp: Some(WallTime(*at)),
+            headers: Headers::new(),
+        };
+        self.drain(records.iter().map(record).collect()).expect("processed");
+    }
+
+    fn drain(&mut self, mut queue: VecDeque<Written>) -> Result<(), TaskError> {
         while let Some(w) = queue.pop_front() {
             let topic = TopicName::new(&w.topic);
             let n = self.layout.partitions.get(&topic).copied().unwrap_or(1);
@@ -124,7 +171,9 @@ impl Harness {
             self.offset += 1;
             let Some(t) = self.tasks.iter_mut().find(|t| t.partition == p && t.sources.contains(&topic)) else { continue };
             let mut out = Recorder::default();
-            t.task.process(record, &mut TxCx::new(self.clock.now(), &mut out, &mut t.stores))?;
+            let mut cx = TxCx::new(self.clock.now(), &mut out, &mut t.stores);
+            t.task.process(record, &mut cx)?;
+            t.task.before_commit(&mut cx)?;
             t.stores.committed(&|_| None).expect("committed");
             t.task.committed(self.clock.now());
             let (inner, outer): (Vec<_>, Vec<_>) =
@@ -142,7 +191,9 @@ impl Harness {
         for t in &mut self.tasks {
             if t.task.wants_wake(now) {
                 let mut out = Recorder::default();
-                t.task.wake(now, &mut TxCx::new(now, &mut out, &mut t.stores)).expect("wake");
+                let mut cx = TxCx::new(now, &mut out, &mut t.stores);
+                t.task.wake(now, &mut cx).expect("wake");
+                t.task.before_commit(&mut cx).expect("before the commit");
                 t.stores.committed(&|_| None).expect("committed");
                 self.out.extend(out.0);
             }
@@ -157,6 +208,32 @@ impl Harness {
             let mut out = Recorder::default();
             t.task.restored(&mut TxCx::new(self.clock.now(), &mut out, &mut t.stores)).expect("restored");
         }
+    }
+
+    /// How many records a step gave up for this reason.
+    pub(crate) fn dropped(&self, step: &str, why: Dropped) -> u64 {
+        self.dropped.lock().expect("nobody panicked").get(&(step.to_owned(), why.label())).copied().unwrap_or(0)
+    }
+
+    /// Makes all tasks anew over what their stores have committed, as a restart does.
+    pub(crate) fn restart(&mut self) {
+        self.abort();
+    }
+
+    /// How many entries a topic's changelog would leave: the newest of each key that is no tombstone.
+    pub(crate) fn left_of(&self, topic: &str) -> usize {
+        let mut left = BTreeMap::new();
+        for w in self.out.iter().filter(|w| w.topic == topic) {
+            left.insert(w.key.clone(), w.value.is_some());
+        }
+        left.values().filter(|there| **there).count()
+    }
+    /// `key=value@time` of what was written to a topic since the last look, in order.
+    pub(crate) fn take(&mut self, topic: &str) -> Vec<String> {
+        let (found, rest) = std::mem::take(&mut self.out).into_iter().partition(|w| w.topic == topic);
+        self.out = rest;
+        let at = |w: &Written| w.timestamp.map_or("-".to_owned(), |t| t.0.to_string());
+        Vec::<Written>::into_iter(found).map(|w| format!("{}@{}", w.text(), at(&w))).collect()
     }
 
     /// `key=value` of what was written to a topic, in order.

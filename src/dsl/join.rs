@@ -72,7 +72,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
             kind,
             false,
             move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, V2>| -> Result<(), TaskError> {
-                let found = get(cx, &r.key)?;
+                let found = get(cx, &r.key)?.map(|(value, _)| value);
                 match f(&r, found, cx)? {
                     Some(value) => next.process(r.with_value(value), cx),
                     None => Ok(()),
@@ -80,7 +80,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
             },
         );
         let mut build = self.build.borrow_mut();
-        build.graph.uses(out.node, &table.store);
+        table.stores.iter().for_each(|store| build.graph.uses(out.node, store));
         build.graph.copartition(out.node);
         drop(build);
         out

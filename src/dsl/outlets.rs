@@ -27,6 +27,17 @@ impl<K: Clone + 'static, V: Clone + 'static> Outlets<K, V> {
     pub(super) fn add(&self, below: impl Fn(&mut Parts<'_>) -> Next<K, V> + Send + Sync + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(below));
     }
+    /// Hangs a function below that passes nothing on.
+    pub(super) fn end<F>(&self, f: F)
+    where
+        F: Fn(Record<K, V>, &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> + Send + Sync + 'static,
+    {
+        let f = Arc::new(f);
+        self.add(move |_| {
+            let f = f.clone();
+            Box::new(End(move |r, cx: &mut ProcessorCx<'_, '_>| f(r, cx), PhantomData))
+        });
+    }
     /// Makes what is below, for one task.
     pub(super) fn make(&self, parts: &mut Parts<'_>) -> Next<K, V> {
         let below = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -3,16 +3,17 @@
 use crate::ids::TopicName;
 use crate::processor::{Change, Next, ProcessorCx, Record, StoreRef};
 use crate::record::InRecord;
-use crate::task::TaskError;
+use crate::task::{Dropped, TaskError};
+use crate::time::WallTime;
 use crate::topology::{Ingest, NodeId, Role};
 
 use std::sync::Arc;
 
 use super::KStream;
-use super::builder::{Shared, store, stream_of};
+use super::builder::{Shared, source_store, store, stream_of};
 use super::outlets::{Each, Outlets};
-use super::table::KTable;
-use super::with::{Consumed, Materialized};
+use super::table::{KTable, upsert};
+use super::with::{Consumed, Materialized, Timestamps};
 
 pub(super) fn stream<K, V>(build: &Shared, topic: TopicName, name: Option<&str>, consumed: Consumed<K, V>) -> KStream<K, V>
 where
@@ -38,12 +39,17 @@ where
     let graph = &mut build.borrow_mut().graph;
     let node = graph.add("KSTREAM-SOURCE", name, Role::Source(vec![topic]), &[]);
     let below = out.clone();
-    graph.source(node, Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), next: below.make(parts) })));
+    graph.source(
+        node,
+        Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), latest: None, next: below.make(parts) })),
+    );
     (node, out)
 }
 
 struct Source<K, V> {
     consumed: Consumed<K, V>,
+    /// The largest time so far.
+    latest: Option<WallTime>,
     next: Next<K, V>,
 }
 
@@ -57,7 +63,17 @@ impl<K, V> Ingest for Source<K, V> {
         let value = self.consumed.value.decode(cx.raw(&r.tp.topic, r.value.as_ref(), &r.headers));
         match (key, value) {
             (Ok(key), Ok(value)) => {
-                let record = Record { key, value, timestamp: r.timestamp, headers: r.headers.clone() };
+                let mut record = Record { key, value, timestamp: r.timestamp, headers: r.headers.clone() };
+                match &self.consumed.times {
+                    Timestamps::OfRecord => {}
+                    Timestamps::Wall => record.timestamp = Some(cx.now().wall),
+                    Timestamps::Custom(f) => match f(&record, self.latest) {
+                        None => return Ok(()),
+                        at => record.timestamp = at,
+                    },
+                }
+                self.latest = self.latest.max(record.timestamp);
+                cx.observe(record.timestamp);
                 self.next.process(record, cx)
             }
             (Err(e), _) | (_, Err(e)) => cx.settle(Err(e.into())),
@@ -71,10 +87,53 @@ where
     K: Clone + 'static,
     V: Clone + 'static,
 {
-    let store = store(build, &materialized);
+    if build.borrow().optimize {
+        return kept_topic(build, topic, &materialized).0;
+    }
+    let kept = store(build, &materialized);
+    filled(build, topic, &materialized, kept)
+}
+
+/// A topic as a table whose store is restored from the topic itself, and the store.
+pub(super) fn kept_topic<K, V>(build: &Shared, topic: TopicName, how: &Materialized<K, V>) -> (KTable<K, V>, StoreRef<K, V>)
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let kept = source_store(build, how, &topic);
+    (filled(build, topic, how, kept.clone()), kept)
+}
+
+fn filled<K, V>(build: &Shared, topic: TopicName, materialized: &Materialized<K, V>, store: StoreRef<K, V>) -> KTable<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
     let nullable = crate::serdes::Serdes::optional(materialized.value.clone());
-    let (source, out) = source(build, topic, None, Consumed::with(materialized.key.clone(), nullable));
-    upserts(build, "KTABLE-SOURCE", None, source, &out, store)
+    let nullable_key = crate::serdes::Serdes::optional(materialized.key.clone());
+    let (source, out) = source(build, topic, None, Consumed::with(nullable_key, nullable));
+    let label = build.borrow().graph.generated("KTABLE-SOURCE");
+    upserts(build, "KTABLE-SOURCE", None, source, &keyed(&out, label), store)
+}
+
+/// Only what has a key: a table has no place for the rest.
+fn keyed<K, V>(from: &Outlets<Option<K>, V>, step: String) -> Outlets<K, V>
+where
+    K: Clone + 'static,
+    V: Clone + 'static,
+{
+    let out = Outlets::<K, V>::new();
+    let below = out.clone();
+    let f =
+        Arc::new(move |r: Record<Option<K>, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, V>| {
+            let Record { key: Some(key), value, timestamp, headers } = r else {
+                cx.dropped(&step, Dropped::NullKey);
+                return Ok(());
+            };
+            next.process(Record { key, value, timestamp, headers }, cx)
+        });
+    from.add(move |parts| Box::new(Each { f: f.clone(), next: below.make(parts) }));
+    out
 }
 
 /// A node that writes a store from a stream of optional values and passes changes on.
@@ -96,13 +155,8 @@ where
     let (below, kept) = (out.clone(), store.clone());
     let upsert =
         move |r: Record<K, Option<V>>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn crate::processor::Process<K, Change<V>>| {
-            let old = kept.get(cx, &r.key)?;
-            match &r.value {
-                Some(value) => kept.put(cx, &r.key, value, r.timestamp, &r.headers)?,
-                None => kept.delete(cx, &r.key)?,
-            }
-            let new = r.value.clone();
-            next.process(r.with_value(Change { old, new }), cx)
+            let r = upsert(&kept, r, cx)?;
+            next.process(r, cx)
         };
     let upsert = Arc::new(upsert);
     from.add(move |parts| Box::new(Each { f: upsert.clone(), next: below.make(parts) }));

@@ -1,5 +1,6 @@
 //! Stateless steps of a stream, and its ends.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -54,6 +55,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         })
     }
     /// Keeps records for which `f` does not hold.
+    #[doc(alias = "filterNot")]
     pub fn filter_not(&self, f: impl Fn(&K, &V) -> bool + Send + Sync + 'static) -> KStream<K, V> {
         self.filter(move |k, v| !f(k, v))
     }
@@ -65,6 +67,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         self.each("KSTREAM-MAP", true, move |r, cx, next| next.process(r.map(&f), cx))
     }
     /// Another value for each record.
+    #[doc(alias = "mapValues")]
     pub fn map_values<V2: Clone + 'static>(&self, f: impl Fn(&K, V) -> V2 + Send + Sync + 'static) -> KStream<K, V2> {
         self.each("KSTREAM-MAPVALUES", self.rekeyed, move |r, cx, next| {
             let mapped = r.map(|k, v| {
@@ -75,6 +78,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         })
     }
     /// Any number of records for each. A join or grouping below repartitions.
+    #[doc(alias = "flatMap")]
     pub fn flat_map<K2: Clone + 'static, V2: Clone + 'static, I: IntoIterator<Item = (K2, V2)>>(
         &self,
         f: impl Fn(K, V) -> I + Send + Sync + 'static,
@@ -87,6 +91,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         })
     }
     /// Any number of values for each record, under its key.
+    #[doc(alias = "flatMapValues")]
     pub fn flat_map_values<V2: Clone + 'static, I: IntoIterator<Item = V2>>(
         &self,
         f: impl Fn(&K, V) -> I + Send + Sync + 'static,
@@ -99,6 +104,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         })
     }
     /// Another key for each record. A join or grouping below repartitions.
+    #[doc(alias = "selectKey")]
     pub fn select_key<K2: Clone + 'static>(&self, f: impl Fn(&K, &V) -> K2 + Send + Sync + 'static) -> KStream<K2, V> {
         self.each("KSTREAM-KEY-SELECT", true, move |r, cx, next| {
             let key = f(&r.key, &r.value);
@@ -113,12 +119,29 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         })
     }
     /// Looks at records as they end here.
+    #[doc(alias = "foreach")]
     pub fn for_each(&self, f: impl Fn(&K, &V) + Send + Sync + 'static) {
         let f = Arc::new(f);
         self.end("KSTREAM-FOREACH", Role::Step, move |_| {
             let f = f.clone();
             move |r: Record<K, V>, _: &mut ProcessorCx<'_, '_>| {
                 f(&r.key, &r.value);
+                Ok(())
+            }
+        });
+    }
+
+    /// Prints records to standard output as they end here: `[label]: key, value`.
+    pub fn print(&self, label: &str)
+    where
+        K: std::fmt::Display,
+        V: std::fmt::Display,
+    {
+        let label: Arc<str> = label.into();
+        self.end("KSTREAM-PRINTER", Role::Step, move |_| {
+            let label = label.clone();
+            move |r: Record<K, V>, _: &mut ProcessorCx<'_, '_>| {
+                println!("[{label}]: {}, {}", r.key, r.value);
                 Ok(())
             }
         });
@@ -139,9 +162,19 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
     /// Writes records to a topic; time and headers travel. What can't be encoded is a bad record.
     pub fn to(&self, topic: impl Into<TopicName>, produced: Produced<K, V>) {
         let topic = topic.into();
-        self.end("KSTREAM-SINK", Role::Sink(topic.clone()), move |_| {
-            let (topic, produced) = (topic.clone(), produced.clone());
-            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| write(&topic, &produced, &r, cx)
+        self.end("KSTREAM-SINK", Role::Sink(topic.clone()), move |parts| {
+            let (topic, sink) = (topic.clone(), Sink::new(&produced, parts));
+            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| sink.write(&topic, &r, cx)
+        });
+    }
+
+    /// Writes each record to the topic that `f` names for it. The topics must exist.
+    #[doc(alias = "TopicNameExtractor")]
+    pub fn to_topic_of(&self, f: impl Fn(&Record<K, V>) -> TopicName + Send + Sync + 'static, produced: Produced<K, V>) {
+        let f = Arc::new(f);
+        self.end("KSTREAM-SINK", Role::ComputedSink, move |parts| {
+            let (f, sink) = (f.clone(), Sink::new(&produced, parts));
+            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| sink.write(&f(&r), &r, cx)
         });
     }
 
@@ -157,15 +190,16 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         let (key, value) = (how.key, how.value);
         let produced = Produced::with(key.clone(), value.clone());
         let written = topic.clone();
-        let sink = self.clone().unnamed().end("KSTREAM-SINK", Role::Sink(topic.clone()), move |_| {
-            let (topic, produced) = (written.clone(), produced.clone());
-            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| write(&topic, &produced, &r, cx)
+        let sink = self.clone().unnamed().end("KSTREAM-SINK", Role::Sink(topic.clone()), move |parts| {
+            let (topic, sink) = (written.clone(), Sink::new(&produced, parts));
+            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| sink.write(&topic, &r, cx)
         });
         self.build.borrow_mut().graph.repartition(topic.clone(), how.partitions, sink);
         source::stream(&self.build, topic, None, Consumed::with(key, value))
     }
 
     /// The newest value of each key as a table, kept in a store under a name.
+    #[doc(alias = "toTable")]
     pub fn to_table(&self, materialized: Materialized<K, V>) -> KTable<K, V> {
         let partitioned = self.partitioned(&materialized.name, &materialized.key, &materialized.value);
         let kept = store(&self.build, &materialized);
@@ -188,10 +222,20 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         key: &crate::serdes::SerdeRef<K>,
         value: &crate::serdes::SerdeRef<V>,
     ) -> KStream<K, V> {
-        match self.rekeyed {
-            true => self.repartition(Repartitioned::named(name, key.clone(), value.clone())),
-            false => self.clone(),
+        if !self.rekeyed {
+            return self.clone();
         }
+        let known = self.build.borrow().repartitioned.get(&self.node).and_then(|s| s.downcast_ref::<KStream<K, V>>()).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let through = self.repartition(Repartitioned::named(name, key.clone(), value.clone()));
+        let mut build = self.build.borrow_mut();
+        if build.optimize {
+            build.repartitioned.insert(self.node, Box::new(through.clone()));
+        }
+        drop(build);
+        through
     }
 
     /// A node below that is one function of a record.
@@ -225,15 +269,31 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
     }
 }
 
-fn write<K, V>(topic: &TopicName, how: &Produced<K, V>, r: &Record<K, V>, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
-    let key = how.key.encode(&r.key, cx.target(topic))?;
-    let value = how.value.encode(&r.value, cx.target(topic))?;
-    cx.emit(OutRecord {
-        topic,
-        partition: None,
-        timestamp: r.timestamp,
-        key: key.as_deref(),
-        value: value.as_deref(),
-        headers: Some(&r.headers).filter(|h| !h.is_empty()),
-    })
+/// The end of a stream at a topic.
+struct Sink<K, V> {
+    how: Produced<K, V>,
+    partitions: BTreeMap<TopicName, u32>,
+}
+
+impl<K, V> Sink<K, V> {
+    fn new(how: &Produced<K, V>, parts: &Parts<'_>) -> Self {
+        let partitions = if how.partitioner.is_some() { parts.layout.written() } else { BTreeMap::new() };
+        Self { how: how.clone(), partitions }
+    }
+    fn write(&self, topic: &TopicName, r: &Record<K, V>, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        let key = self.how.key.encode(&r.key, cx.target(topic))?;
+        let value = self.how.value.encode(&r.value, cx.target(topic))?;
+        let partition = match &self.how.partitioner {
+            Some(partition) => partition(&r.key, &r.value, self.partitions.get(topic).copied()),
+            None => None,
+        };
+        cx.emit(OutRecord {
+            topic,
+            partition,
+            timestamp: r.timestamp,
+            key: key.as_deref(),
+            value: value.as_deref(),
+            headers: Some(&r.headers).filter(|h| !h.is_empty()),
+        })
+    }
 }

@@ -1,85 +1,224 @@
 //! A table: the newest value of each key, and its changes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::codes;
 use crate::ids::StoreName;
-use crate::processor::{Change, ProcessorCx, StoreRef};
+use crate::processor::{Change, Process, ProcessorCx, Record, StoreRef};
+use crate::serdes::SerdeRef;
 use crate::task::TaskError;
+use crate::time::WallTime;
 use crate::topology::{NodeId, Role};
 
 use super::KStream;
-use super::builder::{Shared, stream_of};
+use super::builder::{Shared, store, stream_of};
 use super::outlets::{Each, Outlets};
+use super::with::Materialized;
+
+/// A value with the time of the record that it came of.
+pub(super) type Timed<V> = (V, Option<WallTime>);
 
 /// Reads a table's value of now.
-pub(super) type Getter<K, V> = Arc<dyn Fn(&mut ProcessorCx<'_, '_>, &K) -> Result<Option<V>, TaskError> + Send + Sync>;
+pub(super) type Getter<K, V> = Arc<dyn Fn(&mut ProcessorCx<'_, '_>, &K) -> Result<Option<Timed<V>>, TaskError> + Send + Sync>;
 
-/// A table. Filters and mappings of one are views: they keep nothing and read through.
+/// A table. Filters, mappings and joins of tables are views: they keep nothing and read through, unless [`KTable::materialized`].
 pub struct KTable<K, V> {
     pub(super) build: Shared,
     pub(super) node: NodeId,
     pub(super) out: Outlets<K, Change<V>>,
     pub(super) get: Getter<K, V>,
-    pub(super) store: StoreName,
+    /// What `get` reads.
+    pub(super) stores: Vec<StoreName>,
+    pub(super) key: SerdeRef<K>,
+    /// Known where a store keeps such values.
+    pub(super) value: Option<SerdeRef<V>>,
+    pub(super) old: OldValues,
+    pub(super) next_name: Option<String>,
 }
 
 impl<K, V> Clone for KTable<K, V> {
     fn clone(&self) -> Self {
-        Self { build: self.build.clone(), node: self.node, out: self.out.clone(), get: self.get.clone(), store: self.store.clone() }
+        Self {
+            build: self.build.clone(),
+            node: self.node,
+            out: self.out.clone(),
+            get: self.get.clone(),
+            stores: self.stores.clone(),
+            key: self.key.clone(),
+            value: self.value.clone(),
+            old: self.old.clone(),
+            next_name: self.next_name.clone(),
+        }
+    }
+}
+
+/// Whether a step below works with what was before. Where none does, a filter passes a tombstone on for every entry that it does
+/// not keep, as Kafka Streams does; where one does, only for those that were kept before.
+#[derive(Clone, Default)]
+pub(super) struct OldValues {
+    wanted: Arc<AtomicBool>,
+    above: Vec<OldValues>,
+}
+
+impl OldValues {
+    pub(super) fn below(above: &[&OldValues]) -> Self {
+        Self { wanted: Arc::default(), above: above.iter().map(|o| (*o).clone()).collect() }
+    }
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+        self.above.iter().for_each(OldValues::want);
+    }
+    pub(super) fn are_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 }
 
 impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
     pub(super) fn of_store(build: &Shared, node: NodeId, out: Outlets<K, Change<V>>, store: StoreRef<K, V>) -> Self {
-        let name = store.name().clone();
-        Self { build: build.clone(), node, out, get: Arc::new(move |cx, key| store.get(cx, key)), store: name }
+        Self {
+            build: build.clone(),
+            node,
+            out,
+            stores: vec![store.name().clone()],
+            key: store.key_serde().clone(),
+            value: Some(store.value_serde().clone()),
+            get: Arc::new(move |cx, key| store.get_with_time(cx, key)),
+            old: OldValues::default(),
+            next_name: None,
+        }
+    }
+
+    /// Names the next step.
+    #[must_use]
+    pub fn named(&self, name: impl Into<String>) -> Self {
+        Self { next_name: Some(name.into()), ..self.clone() }
     }
 
     /// Keeps entries for which `f` holds; others are as if deleted.
     pub fn filter(&self, f: impl Fn(&K, &V) -> bool + Send + Sync + 'static) -> KTable<K, V> {
-        self.view("KTABLE-FILTER", move |k, v| Some(v).filter(|v| f(k, v)))
+        let kept = self.view("KTABLE-FILTER", Unchanged::Skipped, move |k, v, _| Ok(v.filter(|v| f(k, v))));
+        KTable { value: self.value.clone(), ..kept }
+    }
+    /// Keeps entries for which `f` does not hold.
+    #[doc(alias = "filterNot")]
+    pub fn filter_not(&self, f: impl Fn(&K, &V) -> bool + Send + Sync + 'static) -> KTable<K, V> {
+        self.filter(move |k, v| !f(k, v))
     }
     /// Another value for each entry.
+    #[doc(alias = "mapValues")]
     pub fn map_values<V2: Clone + 'static>(&self, f: impl Fn(&K, V) -> V2 + Send + Sync + 'static) -> KTable<K, V2> {
-        self.view("KTABLE-MAPVALUES", move |k, v| Some(f(k, v)))
+        self.view("KTABLE-MAPVALUES", Unchanged::Passed, move |k, v, _| Ok(v.map(|v| f(k, v))))
     }
+    /// Another value for each entry, with the help of stores; `f` also sees deletions, as `None`, and may answer them. It is asked
+    /// again when something reads the table, so it should give the same answer twice; else materialize the result.
+    #[doc(alias = "transformValues")]
+    pub fn transform_values<V2: Clone + 'static>(
+        &self,
+        stores: &[&StoreName],
+        f: impl Fn(&K, Option<V>, &mut ProcessorCx<'_, '_>) -> Result<Option<V2>, TaskError> + Send + Sync + 'static,
+    ) -> KTable<K, V2> {
+        let mut table = self.view("KTABLE-TRANSFORMVALUES", Unchanged::Passed, f);
+        stores.iter().for_each(|s| table.build.borrow_mut().graph.uses(table.node, s));
+        table.stores.extend(stores.iter().map(|s| (*s).clone()));
+        table
+    }
+
+    /// The same table, kept in a store of its own: reads no longer go through, and queries find it by name.
+    #[doc(alias = "Materialized")]
+    pub fn materialized(&self, how: Materialized<K, V>) -> KTable<K, V> {
+        let kept = store(&self.build, &how);
+        self.build.borrow_mut().graph.uses(self.node, kept.name());
+        let out = Outlets::<K, Change<V>>::new();
+        let (below, own) = (out.clone(), kept.clone());
+        let keep = move |r: Record<K, Change<V>>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, Change<V>>| {
+            let r = upsert(&own, r.map(|k, change| (k, change.new)), cx)?;
+            next.process(r, cx)
+        };
+        let keep = Arc::new(keep);
+        self.out.add(move |parts| Box::new(Each { f: keep.clone(), next: below.make(parts) }));
+        KTable { old: OldValues::below(&[&self.old]), ..Self::of_store(&self.build, self.node, out, kept) }
+    }
+
     /// Every change as a record: the new value, `None` where the entry was deleted.
+    #[doc(alias = "toStream")]
     pub fn to_stream(&self) -> KStream<K, Option<V>> {
-        let node = self.build.borrow_mut().graph.add("KTABLE-TOSTREAM", None, Role::Step, &[self.node]);
-        let out = Outlets::<K, Option<V>>::new();
-        let below = out.clone();
-        let f = Arc::new(
-            |mut r: crate::processor::Record<K, Change<V>>,
-             cx: &mut ProcessorCx<'_, '_>,
-             next: &mut dyn crate::processor::Process<K, Option<V>>| {
-                let new = r.value.new.take();
-                next.process(r.with_value(new), cx)
-            },
-        );
-        self.out.add(move |parts| Box::new(Each { f: f.clone(), next: below.make(parts) }));
+        let (node, out) = self.below("KTABLE-TOSTREAM", |mut r: Record<K, Change<V>>, cx, next| {
+            let new = r.value.new.take();
+            next.process(r.with_value(new), cx)
+        });
         stream_of(&self.build, node, out, false)
     }
 
-    fn view<V2: Clone + 'static>(&self, kind: &str, f: impl Fn(&K, V) -> Option<V2> + Send + Sync + 'static) -> KTable<K, V2> {
-        let node = self.build.borrow_mut().graph.add(kind, None, Role::Step, &[self.node]);
-        let out = Outlets::<K, Change<V2>>::new();
-        let (below, f) = (out.clone(), Arc::new(f));
-        let (on_change, on_get, through) = (f.clone(), f, self.get.clone());
-        let change = Arc::new(
-            move |r: crate::processor::Record<K, Change<V>>,
-                  cx: &mut ProcessorCx<'_, '_>,
-                  next: &mut dyn crate::processor::Process<K, Change<V2>>| {
-                let seen = |v: Option<V>| v.and_then(|v| on_change(&r.key, v));
-                let Change { old, new } = r.value.clone();
-                let change = Change { old: seen(old), new: seen(new) };
-                if change.old.is_none() && change.new.is_none() {
-                    return Ok(());
-                }
-                next.process(r.with_value(change), cx)
-            },
-        );
-        self.out.add(move |parts| Box::new(Each { f: change.clone(), next: below.make(parts) }));
-        let get: Getter<K, V2> = Arc::new(move |cx, key| Ok(through(cx, key)?.and_then(|v| on_get(key, v))));
-        KTable { build: self.build.clone(), node, out, get, store: self.store.clone() }
+    /// A node below that is one function of a change.
+    pub(super) fn below<K2, V2, F>(&self, kind: &str, f: F) -> (NodeId, Outlets<K2, V2>)
+    where
+        K2: Clone + 'static,
+        V2: Clone + 'static,
+        F: Fn(Record<K, Change<V>>, &mut ProcessorCx<'_, '_>, &mut dyn Process<K2, V2>) -> Result<(), TaskError>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let node = self.build.borrow_mut().graph.add(kind, self.next_name.as_deref(), Role::Step, &[self.node]);
+        let (out, f) = (Outlets::<K2, V2>::new(), Arc::new(f));
+        let below = out.clone();
+        self.out.add(move |parts| Box::new(Each { f: f.clone(), next: below.make(parts) }));
+        (node, out)
     }
+
+    /// A view by one function of an entry, on changes and on reads.
+    fn view<V2, F>(&self, kind: &str, unchanged: Unchanged, f: F) -> KTable<K, V2>
+    where
+        V2: Clone + 'static,
+        F: Fn(&K, Option<V>, &mut ProcessorCx<'_, '_>) -> Result<Option<V2>, TaskError> + Send + Sync + 'static,
+    {
+        let (on_change, through, old) = (Arc::new(f), self.get.clone(), OldValues::below(&[&self.old]));
+        let (on_get, asked) = (on_change.clone(), old.clone());
+        let (node, out) = self.below(kind, move |r: Record<K, Change<V>>, cx, next: &mut dyn Process<K, Change<V2>>| {
+            let Change { old, new } = r.value.clone();
+            let old = if asked.are_wanted() { on_change(&r.key, old, cx)? } else { None };
+            let new = on_change(&r.key, new, cx)?;
+            if unchanged == Unchanged::Skipped && asked.are_wanted() && old.is_none() && new.is_none() {
+                return Ok(());
+            }
+            next.process(r.with_value(Change { old, new }), cx)
+        });
+        let get: Getter<K, V2> = Arc::new(move |cx, key| {
+            let (value, time) = through(cx, key)?.map_or((None, None), |(v, t)| (Some(v), t));
+            Ok(on_get(key, value, cx)?.map(|v| (v, time)))
+        });
+        let (build, stores, key) = (self.build.clone(), self.stores.clone(), self.key.clone());
+        KTable { build, node, out, get, stores, key, value: None, old, next_name: None }
+    }
+
+    /// The value serde that a step needs, or a problem that names the way out.
+    pub(super) fn value_serde(&self, step: &str) -> Option<SerdeRef<V>> {
+        if self.value.is_none() {
+            let what = format!("`{step}` must write values of a table that no store keeps: call `materialized` on it first");
+            self.build.borrow_mut().graph.problem(codes::MISSING_NAME, what);
+        }
+        self.value.clone()
+    }
+}
+
+/// What becomes of a change that leaves nothing where nothing was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unchanged {
+    Skipped,
+    Passed,
+}
+
+/// Writes a value, or its absence, under a key; answers the change.
+pub(super) fn upsert<K, V>(
+    store: &StoreRef<K, V>,
+    r: Record<K, Option<V>>,
+    cx: &mut ProcessorCx<'_, '_>,
+) -> Result<Record<K, Change<V>>, TaskError> {
+    let old = store.get(cx, &r.key)?;
+    match &r.value {
+        Some(value) => store.put(cx, &r.key, value, r.timestamp, &r.headers)?,
+        None => store.delete(cx, &r.key)?,
+    }
+    Ok(r.map(|k, new| (k, Change { old, new })))
 }

@@ -1,6 +1,37 @@
 //! How records are read, written, kept and grouped.
 
+use std::sync::Arc;
+
+use crate::ids::Partition;
+use crate::processor::Record;
 use crate::serdes::SerdeRef;
+use crate::time::WallTime;
+
+/// Says which partition a record goes to, given how many the topic has, where that is known; `None` leaves it to the key.
+pub(super) type Partitioner<K, V> = Arc<dyn Fn(&K, &V, Option<u32>) -> Option<Partition> + Send + Sync>;
+/// Says which time a record has, given its partition's largest time so far; `None` passes the record over.
+pub(super) type Custom<K, V> = Arc<dyn Fn(&Record<K, V>, Option<WallTime>) -> Option<WallTime> + Send + Sync>;
+
+/// Where the time of a source's records comes from.
+#[doc(alias = "default.timestamp.extractor")]
+pub(super) enum Timestamps<K, V> {
+    /// The record's own; one without stays without, and steps that need a time refuse it.
+    OfRecord,
+    /// The clock on the wall when it is read.
+    Wall,
+    /// What the user says.
+    Custom(Custom<K, V>),
+}
+
+impl<K, V> Clone for Timestamps<K, V> {
+    fn clone(&self) -> Self {
+        match self {
+            Timestamps::OfRecord => Timestamps::OfRecord,
+            Timestamps::Wall => Timestamps::Wall,
+            Timestamps::Custom(f) => Timestamps::Custom(f.clone()),
+        }
+    }
+}
 
 macro_rules! serdes_of {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr),* $(,)? }) => {
@@ -26,11 +57,11 @@ macro_rules! serdes_of {
 
 serdes_of! {
     /// How a source topic is read.
-    Consumed {}
+    Consumed { times: Timestamps<K, V> = Timestamps::OfRecord }
 }
 serdes_of! {
     /// How a sink topic is written.
-    Produced {}
+    Produced { partitioner: Option<Partitioner<K, V>> = None }
 }
 serdes_of! {
     /// How grouped records travel where they must change partitions.
@@ -47,6 +78,36 @@ serdes_of! {
 serdes_of! {
     /// How records travel through a repartition topic; the name is compulsory.
     Repartitioned { name: String = String::new(), partitions: Option<u32> = None }
+}
+
+impl<K, V> Consumed<K, V> {
+    /// Times from what records hold: `f` gets the record and the largest time so far of its partition. `None` passes the record
+    /// over, so a bad time can be refused, guessed or skipped.
+    #[must_use]
+    #[doc(alias = "withTimestampExtractor")]
+    #[doc(alias = "TimestampExtractor")]
+    pub fn timestamps(mut self, f: impl Fn(&Record<K, V>, Option<WallTime>) -> Option<WallTime> + Send + Sync + 'static) -> Self {
+        self.times = Timestamps::Custom(Arc::new(f));
+        self
+    }
+    /// Times from the clock on the wall when a record is read.
+    #[must_use]
+    #[doc(alias = "WallclockTimestampExtractor")]
+    pub fn wall_clock(mut self) -> Self {
+        self.times = Timestamps::Wall;
+        self
+    }
+}
+
+impl<K, V> Produced<K, V> {
+    /// Says which partition each record goes to, given how many the topic has (`None` where the topic is not known at start).
+    /// `None` leaves it to the key.
+    #[must_use]
+    #[doc(alias = "StreamPartitioner")]
+    pub fn partitioner(mut self, f: impl Fn(&K, &V, Option<u32>) -> Option<Partition> + Send + Sync + 'static) -> Self {
+        self.partitioner = Some(Arc::new(f));
+        self
+    }
 }
 
 impl<K, V> Materialized<K, V> {

@@ -9,7 +9,7 @@ use super::attempt::AttemptState;
 use super::fold::{burn, take_over, unsettled};
 use super::permission::{Forbidden, forbidden};
 use super::rules::{Rule, Rules};
-use super::status::{Answered, COMMANDS_KEPT, LedgerRecord, Phase};
+use super::status::{Answered, COMMAND_BYTES, COMMANDS_KEPT, LedgerRecord, Phase, RECORD_BYTES};
 
 /// What the fold has to say to the sender of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,8 +39,12 @@ pub(super) fn command(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: 
         let code = a.code.and_then(|c| u16::try_from(c).ok()).map(Code);
         return Some(Reply { code, detail: a.detail.clone() });
     }
+    if c.weight() > COMMAND_BYTES {
+        return Some(Reply::refused(codes::COMMAND_REFUSED, format!("a command takes {COMMAND_BYTES} bytes at most")));
+    }
     if r.phase == Phase::Held {
-        if rules.hold(Rule::HoldEarlyCommands) && r.held.len() < COMMANDS_KEPT {
+        let room = r.held.len() < COMMANDS_KEPT && r.weight() + c.weight() <= RECORD_BYTES;
+        if rules.hold(Rule::HoldEarlyCommands) && room {
             r.held.push(c.clone());
             return None;
         }

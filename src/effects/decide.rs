@@ -10,7 +10,7 @@ use crate::time::WallTime;
 use super::attempt::{Attempt, AttemptState, Warrant, WarrantKind};
 use super::permission::{Denial, Forbidden, Version, forbidden, version};
 use super::rules::{Rule, Rules};
-use super::status::{LedgerRecord, Phase, Seen};
+use super::status::{LedgerRecord, Phase, RECORD_BYTES, Seen};
 
 /// What the owner knows besides the status, right now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +89,9 @@ pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Acti
     }
     if r.open() {
         return Action::Wait(None);
+    }
+    if r.phase != Phase::Parked && r.weight() > RECORD_BYTES {
+        return Action::Park(codes::LEDGER_TOO_LARGE, "its record has grown beyond its limit");
     }
     match (r.phase, r.clean()) {
         (Phase::Parked, clean) => parked(r, f, rules, now, clean),
@@ -174,7 +177,7 @@ fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool
     if r.cancelled && clean {
         return end(Status::Cancelled, None, None);
     }
-    if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now)) {
+    if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now) && r.weight() <= RECORD_BYTES) {
         let warrants = r.attempts.iter().map(|a| proof(a).unwrap_or(WarrantKind::Operator));
         let named = |(a, kind): (&Attempt, WarrantKind)| Warrant {
             covers: a.n,

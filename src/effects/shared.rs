@@ -1,14 +1,12 @@
-//! What all effect tasks of a process share: the burn registry, permits and breakers per target, hearsay to publish, and how
-//! far each outbox partition may be purged.
+//! What all effect tasks of a process share: the burn registry, permits and breakers per target, and hearsay to publish.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::ids::{DispatchToken, Partition};
 use crate::intents::Control;
-use crate::offset::NextOffset;
 use crate::time::MonoTime;
 
 use super::metrics::Metrics;
@@ -84,7 +82,6 @@ pub struct Shared {
     burned: Mutex<VecDeque<DispatchToken>>,
     gates: Mutex<HashMap<String, Gate>>,
     hearsay: Mutex<VecDeque<(Partition, Control)>>,
-    purgeable: Mutex<BTreeMap<Partition, NextOffset>>,
     metrics: Option<Metrics>,
 }
 
@@ -206,17 +203,6 @@ impl Shared {
     /// Whether there is some.
     pub fn has_heard(&self) -> bool {
         !self.lock(&self.hearsay).is_empty()
-    }
-
-    // ---- purge ----
-
-    /// Everything before `to` is in the committed ledger.
-    pub fn purge_to(&self, partition: Partition, to: NextOffset) {
-        self.lock(&self.purgeable).insert(partition, to);
-    }
-    /// How far each outbox partition of this process may be purged by DeleteRecords.
-    pub fn purgeable(&self) -> BTreeMap<Partition, NextOffset> {
-        self.lock(&self.purgeable).clone()
     }
 }
 

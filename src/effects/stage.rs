@@ -134,7 +134,7 @@ impl EffectTask {
         Facts {
             lane_free: self.index.free(op) || spec.is_some_and(|s| !s.rules.hold(Rule::LaneInOrder)),
             permit: !self.stopping && spec.is_some_and(|s| free(&s.target, s)),
-            read_permit: spec.is_some_and(|s| free(&gate(&s.target), s)),
+            read_permit: !self.stopping && spec.is_some_and(|s| free(&gate(&s.target), s)),
             reading: self.reading.contains(op),
             drift: spec.is_some_and(|s| shared.drift(&s.target)),
             denied,

@@ -10,7 +10,7 @@ use crate::intents::{AckLevel, ApprovalUse, Command, Cost, Flag, Intent, IntentK
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
-use super::attempt::{Attempt, AttemptState};
+use super::attempt::{Attempt, AttemptState, Warrant};
 
 /// Commands whose answers are remembered, and held ones, per operation.
 pub const COMMANDS_KEPT: usize = 32;
@@ -18,6 +18,11 @@ pub const COMMANDS_KEPT: usize = 32;
 pub const READS_KEPT: usize = 8;
 /// Attempts in one record; beyond them the operation is parked whatever its contract allows.
 pub const ATTEMPTS_KEPT: usize = 64;
+
+/// Bytes that one record may take; beyond them the operation is parked and nothing is sent. Far below what a broker takes.
+pub const RECORD_BYTES: usize = 256 * 1024;
+/// Bytes that one command may take; a larger one is refused.
+pub const COMMAND_BYTES: usize = 16 * 1024;
 
 /// Where an operation stands in the effect stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -307,6 +312,20 @@ impl LedgerRecord {
             answered: Vec::new(),
             held: Vec::new(),
         }
+    }
+
+    /// About how many bytes of it can grow: attempts, reads, commands, and what the target gave for a reference.
+    pub fn weight(&self) -> usize {
+        let text = |t: &Option<String>| t.as_ref().map_or(0, String::len);
+        let warrant = |w: &Warrant| 16 + text(&w.by);
+        let attempt = |a: &Attempt| 192 + a.warrants.iter().map(warrant).sum::<usize>();
+        let answered = |a: &Answered| a.command_id.as_str().len() + a.detail.len();
+        self.attempts.iter().map(attempt).sum::<usize>()
+            + self.last_reads.iter().map(|r| 64 + r.found.len()).sum::<usize>()
+            + self.answered.iter().map(answered).sum::<usize>()
+            + self.held.iter().map(Command::weight).sum::<usize>()
+            + text(&self.reference)
+            + text(&self.detail)
     }
 
     /// The operation in full.

@@ -1,12 +1,11 @@
 //! The effect stage as a task: what a stream thread runs for one partition of outbox, control and ledger.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{DispatchToken, Partition, Tp};
 use crate::intents::{AnswerClass, Control, Cost, ReturnKind};
-use crate::offset::NextOffset;
 use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
@@ -48,13 +47,12 @@ pub struct EffectTask {
     folding: Vec<Finish>,
     /// Hearsay emitted in the open transaction.
     saying: Vec<(Partition, Control)>,
-    /// Calls handed out by this task and not home yet.
-    calls: HashSet<DispatchToken>,
-    /// Operations with attempts of unknown origin, found at restore.
+    /// Calls handed out by this task and not home yet, with their operations.
+    calls: HashMap<DispatchToken, Op>,
+    /// Operations with attempts of unknown origin, found at restore, or taken back before they left.
     orphans: Vec<Op>,
     hungry_at: Option<WallTime>,
     forget_at: Option<WallTime>,
-    read_to: Option<NextOffset>,
 }
 
 impl EffectTask {
@@ -78,11 +76,10 @@ impl EffectTask {
             clock: seed.clock,
             folding: Vec::new(),
             saying: Vec::new(),
-            calls: HashSet::new(),
+            calls: HashMap::new(),
             orphans: Vec::new(),
             hungry_at: None,
             forget_at: None,
-            read_to: None,
         }
     }
 
@@ -135,7 +132,7 @@ impl EffectTask {
     fn take_over(&mut self, op: &Op, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let Some(r) = ledger::load(cx, op)? else { return Ok(()) };
         let open = || r.attempts.iter().filter(|a| a.state == AttemptState::Journaled);
-        let held: Vec<i32> = open().filter(|a| self.calls.contains(&a.token)).map(|a| a.n).collect();
+        let held: Vec<i32> = open().filter(|a| self.calls.contains_key(&a.token)).map(|a| a.n).collect();
         let shared = &self.config.shared;
         let burned = open().filter(|a| !held.contains(&a.n) && shared.burn(&a.token)).map(|a| a.n).collect();
         self.advance(op, vec![Event::TakeOver { burned, held }], cx)
@@ -254,7 +251,6 @@ impl Task for EffectTask {
         self.dirty = true;
         if record.tp.topic == self.config.outbox() {
             self.intent(&record, cx)?;
-            self.read_to = Some(record.offset.next());
         } else {
             self.control(&record, cx)?;
         }
@@ -312,9 +308,6 @@ impl Task for EffectTask {
             }
             m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
-        if let Some(to) = self.read_to {
-            self.config.shared.purge_to(self.partition, to);
-        }
         let calls = std::mem::take(&mut self.pending);
         if calls.is_empty() {
             return;
@@ -333,12 +326,35 @@ impl Task for EffectTask {
 
     fn aborted(&mut self) {
         self.dirty = false;
-        self.read_to = None;
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {
             self.config.shared.hear(partition, said);
         }
         self.desk.inbox.put_back(std::mem::take(&mut self.folding));
+    }
+
+    fn leaving(&mut self) {
+        self.stopping = true;
+        let shared = Arc::clone(&self.config.shared);
+        // Whatever has not reached the network yet never will: it is recorded as unsent in the last commit.
+        self.calls.retain(|token, op| {
+            let burned = shared.burn(token);
+            if burned {
+                self.orphans.push(op.clone());
+            }
+            !burned
+        });
+        for pending in &self.pending {
+            if let Pending::Call(call) = pending
+                && shared.burn(&call.token)
+            {
+                self.orphans.push(ledger::op(&call.key));
+            }
+        }
+    }
+
+    fn waits(&self) -> bool {
+        !self.calls.is_empty() || !self.folding.is_empty()
     }
 
     fn next_due(&self) -> Option<MonoTime> {
@@ -367,7 +383,7 @@ impl Task for EffectTask {
 impl EffectTask {
     /// Hands a call to the network.
     pub(super) fn hand_over(&mut self, call: PendingCall) {
-        self.calls.insert(call.token.clone());
+        self.calls.insert(call.token.clone(), ledger::op(&call.key));
         self.desk.call(call);
     }
 

@@ -45,6 +45,10 @@ pub mod topics {
     pub fn repartition(app: &ApplicationId, step: &StepName) -> TopicName {
         TopicName::from(format!("{app}-{step}-repartition"))
     }
+    /// A topic of a foreign-key join, named as Kafka Streams does: `part` is `registration` or `response`.
+    pub fn subscription(app: &ApplicationId, join: &str, part: &str) -> TopicName {
+        TopicName::from(format!("{app}-{join}-subscription-{part}-topic"))
+    }
     /// A store's changelog, named as Kafka Streams does.
     pub fn changelog(app: &ApplicationId, store: &str) -> TopicName {
         TopicName::from(format!("{app}-{store}-changelog"))

@@ -106,6 +106,13 @@ pub struct Command {
 }
 
 impl Command {
+    /// About how many bytes it takes where it is kept.
+    pub fn weight(&self) -> usize {
+        let texts = [self.command_id.as_str(), self.tenant.as_str(), self.operation_id.as_str(), &self.by, &self.reason];
+        let more = [&self.second, &self.evidence].into_iter().flatten().map(String::len);
+        let approval = self.approval.as_ref().map_or(0, |a| a.reason.as_ref().map_or(0, String::len) + 256);
+        texts.iter().map(|t| t.len()).chain(more).sum::<usize>() + approval + 64
+    }
     /// Whether a member gave it by itself: its answer would tell nobody anything.
     pub fn is_members_own(&self) -> bool {
         self.by.is_empty()

@@ -32,6 +32,8 @@ pub enum Class {
     OutcomeUnknown,
     /// Offsets are blocked by somebody's open transaction: wait, and say so.
     Blocked,
+    /// What is read is not there: an unknown topic, or a position outside the log.
+    Gone,
     /// A setting, name or permission is wrong: no retry helps.
     Config,
 }
@@ -47,6 +49,7 @@ impl Class {
             Class::Rebuild => "rebuild",
             Class::OutcomeUnknown => "outcome_unknown",
             Class::Blocked => "blocked",
+            Class::Gone => "gone",
             Class::Config => "config",
         }
     }

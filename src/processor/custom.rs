@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::task::TaskError;
 use crate::time::{MonoTime, Now, WallTime};
 
-use super::{Next, Process, ProcessorCx, Record};
+use super::{Next, Process, ProcessorCx, Record, Timers};
 
 /// User code between two streams. One instance a task, made by a supplier.
 pub trait Processor<K, V> {
@@ -22,6 +22,14 @@ pub trait Processor<K, V> {
     }
     /// Takes one record.
     fn process(&mut self, record: Record<K, V>, cx: &mut Forward<'_, '_, '_, Self::KOut, Self::VOut>) -> Result<(), TaskError>;
+    /// Its timers by key, where it has some; their store must be connected with it.
+    fn timers(&self) -> Option<Timers<K>> {
+        None
+    }
+    /// The timer of a key is due; it was set for `at` and is gone now.
+    fn on_timer(&mut self, _key: K, _at: WallTime, _cx: &mut Forward<'_, '_, '_, Self::KOut, Self::VOut>) -> Result<(), TaskError> {
+        Ok(())
+    }
     /// A timer of [`Self::punctuations`] is due at `at`.
     fn punctuate(
         &mut self,
@@ -68,14 +76,28 @@ impl<'a, 't, K, V> Forward<'_, 'a, 't, K, V> {
     }
 }
 
-/// A node that is called by time.
+/// A node that is called without a record: by time, after restore, before a commit.
 pub trait Punctuator {
     /// Runs what is due; `stream` is the task's stream time.
-    fn run_due(&mut self, now: Now, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError>;
+    fn run_due(&mut self, _now: Now, _cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        Ok(())
+    }
     /// Whether something is due.
-    fn is_due(&self, now: Now, stream: Option<WallTime>) -> bool;
+    fn is_due(&self, _now: Now, _stream: Option<WallTime>) -> bool {
+        false
+    }
     /// When the next wall-clock timer is due.
-    fn next_due(&self) -> Option<MonoTime>;
+    fn next_due(&self) -> Option<MonoTime> {
+        None
+    }
+    /// The stores are as they were at the last commit: reads from them what it needs.
+    fn restored(&mut self, _cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        Ok(())
+    }
+    /// Last chance to write into this transaction.
+    fn before_commit(&mut self, _cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        Ok(())
+    }
 }
 
 struct Timer {
@@ -105,9 +127,36 @@ pub(crate) struct Custom<P, K, V> {
     processor: P,
     next: Next<K, V>,
     timers: Vec<Timer>,
+    due: Option<Due>,
+}
+
+/// When the next timer by key is due.
+#[derive(Clone, Copy)]
+struct Due {
+    kind: PunctuationKind,
+    at: WallTime,
+    mono: MonoTime,
 }
 
 impl<P, K, V> Custom<P, K, V> {
+    /// Looks again when the next timer by key is due.
+    fn look<KIn, VIn>(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError>
+    where
+        P: Processor<KIn, VIn, KOut = K, VOut = V>,
+    {
+        let Some(timers) = self.processor.timers() else { return Ok(()) };
+        let now = cx.now();
+        let due = |at: WallTime| Due { kind: timers.kind(), at, mono: now.mono.plus(at.since(now.wall)) };
+        self.due = timers.next(cx)?.map(due);
+        Ok(())
+    }
+    fn is_due(&self, now: Now, stream: Option<WallTime>) -> bool {
+        self.due.is_some_and(|due| match due.kind {
+            PunctuationKind::WallClock => now.wall >= due.at,
+            PunctuationKind::StreamTime => stream >= Some(due.at),
+        })
+    }
+
     /// Puts `processor` above `next`.
     pub(crate) fn shared<KIn, VIn>(processor: P, next: Next<K, V>) -> Rc<RefCell<Self>>
     where
@@ -115,7 +164,7 @@ impl<P, K, V> Custom<P, K, V> {
     {
         let timer = |what: Punctuate| (!what.every.is_zero()).then_some(Timer { what, wall_due: None, stream_due: None });
         let timers = processor.punctuations().into_iter().filter_map(timer).collect();
-        Rc::new(RefCell::new(Self { processor, next, timers }))
+        Rc::new(RefCell::new(Self { processor, next, timers, due: None }))
     }
 }
 
@@ -128,7 +177,11 @@ where
 {
     fn process(&mut self, record: Record<KIn, VIn>, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
         let node = &mut *self.0.borrow_mut();
+        let timers = cx.timers();
         let done = node.processor.process(record, &mut Forward { cx, next: &mut *node.next });
+        if cx.timers() != timers {
+            node.look::<KIn, VIn>(cx)?;
+        }
         cx.settle(done)
     }
 }
@@ -161,12 +214,28 @@ where
             };
             node.processor.punctuate(timer.what.kind, at, &mut Forward { cx, next: &mut *node.next })?;
         }
-        Ok(())
+        let stream = cx.stream_time();
+        if let Some(timers) = node.processor.timers().filter(|_| node.is_due(now, stream)) {
+            let until = match timers.kind() {
+                PunctuationKind::WallClock => now.wall,
+                PunctuationKind::StreamTime => stream.unwrap_or(now.wall),
+            };
+            for (key, at) in timers.take_due(cx, until)? {
+                node.processor.on_timer(key, at, &mut Forward { cx, next: &mut *node.next })?;
+            }
+        }
+        node.look::<KIn, VIn>(cx)
+    }
+    fn restored(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        self.0.borrow_mut().look::<KIn, VIn>(cx)
     }
     fn is_due(&self, now: Now, stream: Option<WallTime>) -> bool {
-        self.0.borrow().timers.iter().any(|t| t.is_due(now, stream))
+        let node = self.0.borrow();
+        node.timers.iter().any(|t| t.is_due(now, stream)) || node.is_due(now, stream)
     }
     fn next_due(&self) -> Option<MonoTime> {
-        self.0.borrow().timers.iter().filter_map(|t| t.wall_due).min()
+        let node = self.0.borrow();
+        let by_key = node.due.filter(|d| d.kind == PunctuationKind::WallClock).map(|d| d.mono);
+        node.timers.iter().filter_map(|t| t.wall_due).chain(by_key).min()
     }
 }

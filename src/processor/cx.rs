@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::error::{Code, Error, Fault};
 use crate::ids::{TaskId, TopicName};
 use crate::intents::headers;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
-use crate::state::{Scan, StoreId, Stored};
-use crate::task::{TaskError, TxCx};
+use crate::state::{Globals, Scan, StoreId, Stored};
+use crate::task::{CountDropped, Dropped, TaskError, TxCx};
 use crate::time::{Now, WallTime};
 
 /// What happens to a record that can't be decoded or processed.
@@ -29,6 +31,10 @@ pub struct Environment {
     pub avro: Option<Arc<dyn AvroCodec>>,
     /// What happens to bad records.
     pub bad: BadRecords,
+    /// Counts what steps give up.
+    pub dropped: CountDropped,
+    /// Stores that hold a whole topic.
+    pub globals: Globals,
 }
 
 /// The open transaction as a node sees it, with the record that it was called for.
@@ -37,6 +43,7 @@ pub struct ProcessorCx<'a, 't> {
     environment: &'a Environment,
     origin: Option<&'a InRecord>,
     stream_time: Option<WallTime>,
+    timers: u64,
 }
 
 impl<'a, 't> ProcessorCx<'a, 't> {
@@ -47,7 +54,7 @@ impl<'a, 't> ProcessorCx<'a, 't> {
         origin: Option<&'a InRecord>,
         stream_time: Option<WallTime>,
     ) -> Self {
-        Self { tx, environment, origin, stream_time }
+        Self { tx, environment, origin, stream_time, timers: 0 }
     }
     /// Both clocks as of the start of this call.
     pub fn now(&self) -> Now {
@@ -56,6 +63,18 @@ impl<'a, 't> ProcessorCx<'a, 't> {
     /// The largest time of records that this task has seen; `None` before the first.
     pub fn stream_time(&self) -> Option<WallTime> {
         self.stream_time
+    }
+    /// A timer was set or taken back.
+    pub(crate) fn timers_moved(&mut self) {
+        self.timers += 1;
+    }
+    /// How often timers were set or taken back.
+    pub(crate) fn timers(&self) -> u64 {
+        self.timers
+    }
+    /// A source has read a record of this time.
+    pub(crate) fn observe(&mut self, at: Option<WallTime>) {
+        self.stream_time = self.stream_time.max(at);
     }
     /// Which task this is.
     pub fn task(&self) -> TaskId {
@@ -81,9 +100,33 @@ impl<'a, 't> ProcessorCx<'a, 't> {
     pub fn put(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
         self.tx.put(store, key, value)
     }
+    /// As [`Self::put`] for a store whose log is the topic that the task reads: nothing is written there.
+    pub fn keep(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
+        Ok(self.tx.keep(store, key, value)?)
+    }
     /// Entries with `from <= key < to` of a store, in byte order.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Scan, TaskError> {
         Ok(self.tx.range(store, from, to)?)
+    }
+    /// As [`range`](Self::range), the greatest key first.
+    pub fn range_back(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Scan, TaskError> {
+        Ok(self.tx.range_back(store, from, to)?)
+    }
+    /// Removes an entry that is past its store's retention: here, not in the changelog.
+    pub fn forget(&mut self, store: StoreId, key: Bytes) {
+        self.tx.forget(store, key);
+    }
+    /// A step gives the record up: counts it.
+    pub fn dropped(&self, step: &str, why: Dropped) {
+        (self.environment.dropped)(step, why);
+    }
+    /// Entries of a store whose key begins with `prefix`, in byte order.
+    pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> Result<Scan, TaskError> {
+        Ok(self.tx.prefix(store, prefix)?)
+    }
+    /// Stores that hold a whole topic, as far as the process has read them.
+    pub fn globals(&self) -> &'a Globals {
+        &self.environment.globals
     }
     /// What a serde encodes for.
     pub fn target<'x>(&self, topic: &'x TopicName) -> Target<'x>

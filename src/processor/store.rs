@@ -8,7 +8,7 @@ use crate::error::{Error, Fault, codes};
 use crate::ids::{StoreName, TopicName};
 use crate::record::Headers;
 use crate::serdes::SerdeRef;
-use crate::state::{StoreId, Stored};
+use crate::state::{Scan, StoreId, Stored};
 use crate::task::TaskError;
 use crate::time::WallTime;
 
@@ -21,6 +21,16 @@ pub struct StoreRef<K, V> {
     key: SerdeRef<K>,
     value: SerdeRef<V>,
     place: Arc<OnceLock<StoreId>>,
+    log: Log,
+}
+
+/// Who writes the topic that a store is restored from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Log {
+    /// We do, with each write.
+    Own,
+    /// Others do: it is the topic that the store is filled from.
+    Source,
 }
 
 impl<K, V> Clone for StoreRef<K, V> {
@@ -31,6 +41,7 @@ impl<K, V> Clone for StoreRef<K, V> {
             key: self.key.clone(),
             value: self.value.clone(),
             place: self.place.clone(),
+            log: self.log,
         }
     }
 }
@@ -38,11 +49,23 @@ impl<K, V> Clone for StoreRef<K, V> {
 impl<K, V> StoreRef<K, V> {
     /// Names a store; `place` is filled in when the topology is planned.
     pub fn new(name: StoreName, changelog: TopicName, key: SerdeRef<K>, value: SerdeRef<V>, place: Arc<OnceLock<StoreId>>) -> Self {
-        Self { name, changelog, key, value, place }
+        Self { name, changelog, key, value, place, log: Log::Own }
+    }
+    /// The same, restored from the topic that it is filled from: nothing is written there.
+    pub fn of_source(self) -> Self {
+        Self { log: Log::Source, ..self }
     }
     /// Its name.
     pub fn name(&self) -> &StoreName {
         &self.name
+    }
+    /// How keys are written.
+    pub(crate) fn key_serde(&self) -> &SerdeRef<K> {
+        &self.key
+    }
+    /// How values are written.
+    pub(crate) fn value_serde(&self) -> &SerdeRef<V> {
+        &self.value
     }
     /// The newest value under `key`.
     pub fn get(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<V>, TaskError> {
@@ -52,7 +75,14 @@ impl<K, V> StoreRef<K, V> {
     pub fn get_with_time(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<Option<(V, Option<WallTime>)>, TaskError> {
         let key = self.key_bytes(cx, key)?;
         let Some(stored) = cx.get(self.id()?, &key)? else { return Ok(None) };
-        Ok(Some((self.decode(cx, &stored)?, stored.timestamp)))
+        match self.decode(cx, &stored) {
+            // Restored as it stands in the topic, where others may have written it: what was refused as a record is no entry.
+            Err(e) if self.log == Log::Source => {
+                tracing::warn!(store = %self.name, error = %e, "an entry that can't be read counts as absent");
+                Ok(None)
+            }
+            read => Ok(Some((read?, stored.timestamp))),
+        }
     }
     /// Writes a value with its time and headers.
     pub fn put(
@@ -66,27 +96,36 @@ impl<K, V> StoreRef<K, V> {
         let key = self.key_bytes(cx, key)?;
         let value = self.value.encode(value, cx.target(&self.changelog))?;
         let stored = value.map(|value| Stored { value, timestamp, headers: headers.clone() });
-        cx.put(self.id()?, &key, stored)
+        self.write(cx, &key, stored)
     }
     /// Deletes what stands under `key`.
     pub fn delete(&self, cx: &mut ProcessorCx<'_, '_>, key: &K) -> Result<(), TaskError> {
         let key = self.key_bytes(cx, key)?;
-        cx.put(self.id()?, &key, None)
+        self.write(cx, &key, None)
     }
     /// Entries with `from <= key < to` in the order of their encoded keys; `None` is open.
     pub fn range(&self, cx: &mut ProcessorCx<'_, '_>, from: Option<&K>, to: Option<&K>) -> Result<Vec<(K, V)>, TaskError> {
         let from = from.map(|k| self.key_bytes(cx, k)).transpose()?;
         let to = to.map(|k| self.key_bytes(cx, k)).transpose()?;
         let scan = cx.range(self.id()?, from.as_deref(), to.as_deref())?;
-        let mut entries = Vec::new();
-        for entry in scan {
-            let (key, stored) = entry?;
-            let none = Headers::new();
-            entries.push((self.key.decode(cx.raw(&self.changelog, Some(&key), &none))?, self.decode(cx, &stored)?));
-        }
-        Ok(entries)
+        scan.map(|entry| Ok(self.entry(cx, entry?)?)).collect()
+    }
+    /// Entries whose encoded key begins with `prefix`, as they were when this was called; [`Self::entry`] decodes one.
+    pub(crate) fn prefix(&self, cx: &mut ProcessorCx<'_, '_>, prefix: &[u8]) -> Result<Scan, TaskError> {
+        cx.prefix(self.id()?, prefix)
+    }
+    /// Decodes an entry of a scan.
+    pub(crate) fn entry(&self, cx: &ProcessorCx<'_, '_>, (key, stored): (Bytes, Stored)) -> Result<(K, V), Error> {
+        let none = Headers::new();
+        Ok((self.key.decode(cx.raw(&self.changelog, Some(&key), &none))?, self.decode(cx, &stored)?))
     }
 
+    fn write(&self, cx: &mut ProcessorCx<'_, '_>, key: &[u8], value: Option<Stored>) -> Result<(), TaskError> {
+        match self.log {
+            Log::Own => cx.put(self.id()?, key, value),
+            Log::Source => cx.keep(self.id()?, key, value),
+        }
+    }
     fn id(&self) -> Result<StoreId, Error> {
         self.place.get().copied().ok_or_else(|| {
             Error::new(codes::BUG, Fault::Bug, format!("using store {} outside the steps it is connected with", self.name))

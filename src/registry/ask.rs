@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use super::Patience;
 use super::client::Failure;
 
+/// How long a good answer that came too late for whoever asked is kept for who asks again.
+const KEPT: Duration = Duration::from_secs(30);
+
 /// What an answer is.
 pub(super) type Answer<T> = Result<T, Failure>;
 
@@ -40,6 +43,7 @@ impl<T: Clone + Send + 'static> Question<T> {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             match &*last {
                 Last::Known(Err(failure), at) if at.elapsed() < patience.remembers(failure) => return Err(failure.clone()),
+                Last::Known(Ok(answer), at) if at.elapsed() < KEPT => return Ok(answer.clone()),
                 Last::Asking(since) => *since,
                 Last::Known(..) | Last::Nothing => {
                     let now = Instant::now();

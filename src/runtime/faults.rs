@@ -11,6 +11,7 @@ pub fn error_of(fault: KafkaFault) -> Error {
         Class::Config => {
             (codes::NOT_AUTHORIZED, Fault::Configuration, "check the setting, name or permission that the client names")
         }
+        Class::Gone => (codes::TOPIC_MISSING, Fault::Configuration, "look at the topic that the client names"),
         Class::Retry => (codes::BROKER_UNREACHABLE, Fault::Unreachable, "check that the brokers answer, then start again"),
         Class::Blocked => (codes::OFFSETS_BLOCKED, Fault::Unreachable, "find the open transaction that blocks the group's offsets"),
         Class::OutcomeUnknown => (codes::COMMIT_UNCLEAR, Fault::Unreachable, "start again: the committed offsets decide"),

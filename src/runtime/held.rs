@@ -100,8 +100,11 @@ impl<C: Cluster> StreamThread<C> {
         Ok(())
     }
 
-    /// Why tasks of this thread stand still, in one line.
-    pub(super) fn holding(&self) -> Option<String> {
+    /// What this thread, or a task of it, waits for, in one line.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        if self.recovery.is_some() || !self.joins.is_empty() {
+            return self.stuck.clone();
+        }
         let told = self.tasks.all().filter_map(|t| {
             let held = t.held.as_ref()?;
             let cause = held.error.source.as_ref().map(|c| format!(": {c}")).unwrap_or_default();

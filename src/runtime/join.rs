@@ -18,6 +18,7 @@ use crate::time::{MonoTime, Now};
 
 use super::Step;
 use super::failpoint;
+use super::lost::{Expected, lost};
 use super::restore::{Restore, STANDSTILL};
 use super::running::{Part, Running};
 use super::tasks::tasks_of;
@@ -153,6 +154,7 @@ impl<C: Cluster> StreamThread<C> {
         if fault.class == Class::Blocked {
             self.metrics.blocked.inc();
         }
+        self.stuck = Some(fault.to_string());
         let waited = now.mono.since(since);
         if waited >= SAID_EVERY && now.mono.since(self.said) >= SAID_EVERY {
             self.said = now.mono;
@@ -192,11 +194,13 @@ impl<C: Cluster> StreamThread<C> {
                 (known, rule) => {
                     let (earliest, latest) = self.source.ends(tp)?;
                     match (known, rule) {
-                        (Some(at), _) if at >= earliest => at,
+                        (Some(at), _) if earliest <= at && at <= latest => at,
                         (None, StartAt::Earliest) => earliest,
                         (None, StartAt::Latest) => latest,
                         (None, StartAt::Refuse) if earliest.0 == 0 => earliest,
-                        _ => return Err(no_position(tp, known, earliest).into()),
+                        _ if self.seed.options.accept_loss.contains(&tp.topic) => earliest,
+                        (Some(at), _) => return Err(not_in_log(tp, at, (earliest, latest)).into()),
+                        (None, StartAt::Refuse) => return Err(no_position(tp, earliest).into()),
                     }
                 }
             };
@@ -225,7 +229,9 @@ impl<C: Cluster> StreamThread<C> {
             tasks.insert(id, Pending { stores, parts: tps.into_iter().filter_map(part).collect(), build: sub.build.clone() });
         }
         let mut stores = tasks.iter_mut().map(|(id, p): (&TaskId, &mut Pending)| (*id, &mut p.stores)).collect();
-        let restore = Restore::begin(&self.seed.cluster, &mut stores)?;
+        let positions: Vec<_> = starts.iter().map(|(tp, at, _)| (tp.clone(), *at)).collect();
+        let expected = Expected::of(&self.seed.plan, &self.seed.options.accept_loss, &positions);
+        let restore = Restore::begin(&self.seed.cluster, &mut stores, &expected)?;
         Ok(Opening { tasks, restore, said: now.mono })
     }
 
@@ -236,24 +242,38 @@ impl<C: Cluster> StreamThread<C> {
         self.source.confirm(&join.assigned, &start)?;
         failpoint!("confirm.after");
         for (id, Pending { stores, parts, build }) in opening.tasks {
-            let seed =
-                TaskSeed { id, wake: self.seed.wake.clone(), clock: self.seed.clock.clone(), assignment: super::next_assignment() };
+            let seed = TaskSeed {
+                id,
+                wake: self.seed.wake.clone(),
+                clock: self.seed.clock.clone(),
+                assignment: super::next_assignment(),
+                dropped: self.seed.metrics.count_dropped(&self.seed.plan.unit),
+            };
             let task = build(seed).map_err(TaskError::Failed)?;
             let mut running = Running { id, task, stores, parts, touched: false, held: None };
             running.restored(now)?;
             self.tasks.add(running);
         }
         self.metrics.tasks.set(self.tasks.len() as i64);
+        self.stuck = None;
         tracing::info!(slot = %self.slot, partitions = ?join.assigned.partitions, "tasks run");
         Ok(())
     }
 }
 
-fn no_position(tp: &Tp, known: Option<NextOffset>, earliest: NextOffset) -> Error {
-    let doing = match known {
-        Some(at) => format!("starting {tp} at {at}: its log begins at {earliest} now"),
-        None => format!("starting {tp}: the group has no position and its log begins at {earliest}, not at 0"),
+fn no_position(tp: &Tp, earliest: NextOffset) -> Error {
+    let doing = format!("starting {tp}: the group has no position and its log begins at {earliest}, not at 0");
+    Error::new(codes::OFFSET_MISSING, Fault::Configuration, doing).next(format!(
+        "intents would be skipped or repeated: read `Lost topics` in the operating page, then set the group's position, or say topics.accept_loss: {}",
+        tp.topic
+    ))
+}
+
+/// A position that the log does not reach, on either side.
+pub(super) fn not_in_log(tp: &Tp, at: NextOffset, (earliest, end): (NextOffset, NextOffset)) -> Error {
+    let why = match at < earliest {
+        true => format!("its log begins at {earliest} now: {} records were deleted unread", earliest.0 - at.0),
+        false => format!("its log ends at {end}: it was cut short, or deleted and made anew"),
     };
-    Error::new(codes::OFFSET_MISSING, Fault::Configuration, doing)
-        .next("records would be skipped or repeated: restore the group's offsets for this topic, then start again")
+    lost(&tp.topic, format!("reading {tp} from {at}, where the group stands"), why)
 }

@@ -1,10 +1,13 @@
 //! The runtime's handle on its metrics: names from [`events`], bound once to a slot.
 
+use std::sync::Arc;
+
 use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use crate::error::{Code, Error, Fault, Result, codes};
 use crate::events::{self, Metric};
 use crate::ids::{SlotName, Tp, UnitName};
+use crate::task::{CountDropped, Dropped};
 
 /// All runtime metrics of a process; cheap to clone.
 #[derive(Clone)]
@@ -22,7 +25,9 @@ pub struct Metrics {
     pub(super) rebalances: IntCounterVec,
     pub(super) held: IntGaugeVec,
     pub(super) holds: IntCounterVec,
+    pub(super) lost: IntCounterVec,
     pub(super) behind: IntGaugeVec,
+    dropped: IntCounterVec,
 }
 
 impl Metrics {
@@ -66,8 +71,20 @@ impl Metrics {
             rebalances: counter(events::REBALANCES)?,
             held: gauge(events::HELD)?,
             holds: counter(events::HOLDS)?,
+            lost: counter(events::INPUT_LOST)?,
             behind: gauge(events::BEHIND)?,
+            dropped: counter(events::DROPPED)?,
         })
+    }
+
+    /// How many records a step of a unit gave up for this reason.
+    pub fn dropped(&self, unit: &UnitName, step: &str, why: Dropped) -> u64 {
+        self.dropped.with_label_values(&[unit.as_str(), step, why.label()]).get()
+    }
+    /// Counts what the steps of a unit give up.
+    pub(super) fn count_dropped(&self, unit: &UnitName) -> CountDropped {
+        let (counter, unit) = (self.dropped.clone(), unit.clone());
+        Arc::new(move |step, why| counter.with_label_values(&[unit.as_str(), step, why.label()]).inc())
     }
 
     pub(super) fn of(&self, unit: &UnitName, slot: &SlotName) -> SlotMetrics {
@@ -118,6 +135,9 @@ impl SlotMetrics {
     }
     pub(super) fn rebalanced(&self, event: &str) {
         self.all.rebalances.with_label_values(&[&*self.unit, &*self.slot, event]).inc();
+    }
+    pub(super) fn lost(&self, tp: &Tp, offsets: i64) {
+        self.all.lost.with_label_values(&[&*self.unit, tp.topic.as_str()]).inc_by(offsets.unsigned_abs());
     }
     pub(super) fn behind(&self, tp: &Tp, offsets: i64) {
         self.all.behind.with_label_values(&[&*self.unit, tp.topic.as_str(), &*tp.partition.to_string()]).set(offsets);

@@ -7,8 +7,11 @@
 
 pub mod failpoint;
 mod faults;
+mod global;
+mod gone;
 mod held;
 mod join;
+mod lost;
 mod metrics;
 mod options;
 mod pace;
@@ -25,10 +28,11 @@ mod transaction;
 
 pub(crate) use failpoint::failpoint;
 pub use faults::error_of;
+pub use global::{GlobalReader, GlobalThread};
 pub use metrics::Metrics;
 pub use options::{OnFailure, RuntimeOptions, STOP_BOUND, SlotChoice, UnitRun};
 pub use slots::detect_slots;
-pub use streams::{KafkaStreams, State};
+pub use streams::{KafkaStreams, Pulse, State};
 pub use thread::{Idle, StreamThread, ThreadSeed, ThreadState};
 pub use topics::{Difference, differences, ensure_topics, wait_for_topic};
 

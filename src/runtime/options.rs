@@ -1,7 +1,9 @@
 //! How a process runs its units.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::ids::TopicName;
 use crate::task::UnitPlan;
 
 /// Which slot numbers the threads of a process take.
@@ -50,10 +52,14 @@ pub struct RuntimeOptions {
     pub session_timeout: Duration,
     /// How long a task with several inputs waits for one that may have older records.
     pub max_task_idle: Duration,
+    /// How long a stop waits for calls that are under way, at most.
+    pub finish_within: Duration,
     /// What a thread's failure does.
     pub on_failure: OnFailure,
     /// Whether missing topics of the user are created too.
     pub create_topics: bool,
+    /// Topics whose loss a person has accepted: made anew and read from their start, whatever positions and stores say.
+    pub accept_loss: BTreeSet<TopicName>,
     /// Replication of created topics; −1 takes the broker's default.
     pub replication: i32,
 }
@@ -68,8 +74,10 @@ impl Default for RuntimeOptions {
             transaction_timeout: Duration::from_secs(10),
             session_timeout: Duration::from_secs(15),
             max_task_idle: Duration::from_millis(100),
+            finish_within: STOP_BOUND / 2,
             on_failure: OnFailure::StopAll,
             create_topics: false,
+            accept_loss: BTreeSet::new(),
             replication: -1,
         }
     }

@@ -34,7 +34,7 @@ impl<C: Cluster> StreamThread<C> {
                 tracing::debug!(slot = %self.slot, %fault, "the client says");
                 Ok(())
             }
-            Class::SlotTaken | Class::Config => Err(fault.into()),
+            Class::SlotTaken | Class::Config | Class::Gone => Err(fault.into()),
             _ => Err(client_failed(fault)),
         }
     }
@@ -51,9 +51,8 @@ impl<C: Cluster> StreamThread<C> {
                 self.abort_and_rewind(now).map_err(TaskError::Failed)?;
             }
         } else {
-            match self.hand_over(now) {
-                Err(TaskError::Kafka(fault)) => self.recover_from(fault, now).map_err(TaskError::Failed)?,
-                ended => ended?,
+            if let Err(error) = self.hand_over(&gone, now) {
+                self.meet(error, now).map_err(TaskError::Failed)?;
             }
             self.close_tasks_of(&gone, how)?;
         }
@@ -61,8 +60,11 @@ impl<C: Cluster> StreamThread<C> {
         self.release()
     }
 
-    fn hand_over(&mut self, now: Now) -> Step<()> {
+    fn hand_over(&mut self, gone: &Revoked, now: Now) -> Step<()> {
         failpoint!("revoke.before-commit");
+        for task in self.tasks.all_mut().filter(|t| t.parts.iter().any(|p| gone.partitions.contains(&p.tp))) {
+            task.leave(&mut self.tx, now)?;
+        }
         self.commit_at_once(now)
     }
 

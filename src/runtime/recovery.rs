@@ -5,11 +5,13 @@ use std::time::Duration;
 use crate::error::{Error, Fault, codes};
 use crate::ids::{TaskId, Tp};
 use crate::kafka::{Class, Cluster, Isolation, KafkaFault, Source, TxLimits};
+use crate::offset::NextOffset;
 use crate::task::TaskError;
 use crate::time::{MonoTime, Now};
 
 use super::Step;
 use super::error_of;
+use super::lost::Expected;
 use super::restore::{Restore, STANDSTILL};
 use super::thread::StreamThread;
 
@@ -51,12 +53,15 @@ impl<C: Cluster> StreamThread<C> {
     /// Acts on a fault by its class. An error means that the thread can't go on.
     pub(super) fn recover_from(&mut self, fault: KafkaFault, now: Now) -> crate::error::Result<()> {
         self.faults += 1;
+        if fault.class == Class::Gone && self.faults < GIVE_UP {
+            return self.look_for_what_is_gone(&fault, now);
+        }
         tracing::warn!(slot = %self.slot, %fault, in_a_row = self.faults, "the transaction is taken back");
         if self.tx.open().is_some() {
             self.metrics.aborted(fault.class.label());
         }
         match fault.class {
-            Class::SlotTaken | Class::Config => Err(error_of(fault)),
+            Class::SlotTaken | Class::Config | Class::Gone => Err(error_of(fault)),
             Class::Fenced if self.fenced => Err(error_of(fault)),
             _ if self.faults >= GIVE_UP => Err(error_of(fault)),
             Class::Retry | Class::Abort | Class::Blocked if self.recovery.is_none() => self.abort_and_rewind(now),
@@ -130,7 +135,7 @@ impl<C: Cluster> StreamThread<C> {
     }
 
     /// Rebalances go on while a producer is made: what the group takes must be given back in time.
-    fn look_after_the_group(&mut self, now: Now) -> Step<()> {
+    pub(super) fn look_after_the_group(&mut self, now: Now) -> Step<()> {
         while let Some(input) = self.source.heed() {
             self.rebalanced(input, now)?;
         }
@@ -161,7 +166,9 @@ impl<C: Cluster> StreamThread<C> {
                     }
                     task.drop_open();
                 }
-                let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind))?;
+                let positions = self.positions_of(&recovery.rewind);
+                let expected = Expected::of(&self.seed.plan, &self.seed.options.accept_loss, &positions);
+                let restore = Restore::begin(&self.seed.cluster, &mut self.tasks.stores(&recovery.rewind), &expected)?;
                 recovery.stage = Stage::Restore(restore);
                 Ok(false)
             }
@@ -184,6 +191,11 @@ impl<C: Cluster> StreamThread<C> {
         recovery.rewind.is_empty()
     }
 
+    fn positions_of(&self, ids: &[TaskId]) -> Vec<(Tp, NextOffset)> {
+        let parts = self.tasks.all().filter(|t| ids.contains(&t.id)).flat_map(|t| &t.parts);
+        parts.map(|p| (p.tp.clone(), p.committed)).collect()
+    }
+
     fn parts_of(&self, ids: &[TaskId]) -> Vec<Tp> {
         self.tasks.all().filter(|t| ids.contains(&t.id)).flat_map(|t| &t.parts).map(|p| p.tp.clone()).collect()
     }
@@ -196,6 +208,7 @@ impl<C: Cluster> StreamThread<C> {
             task.task.aborted();
             task.restored(now)?;
         }
+        self.stuck = None;
         tracing::info!(slot = %self.slot, tasks = ids.len(), "recovered: going on from committed state");
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::task::TaskError;
 
 use super::Step;
 use super::failpoint;
+use super::lost::Expected;
 
 /// Records of one slice, and how long one poll waits.
 const SLICE: usize = 2_000;
@@ -40,8 +41,9 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    /// Reads where the changelogs end now, and drops local data that is not a prefix of them.
-    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>) -> Step<Self> {
+    /// Reads where the changelogs end now, refuses those that were lost, and drops local data that is no prefix of the others. A
+    /// changelog that is also a source of the task ends where the group stands: what comes after is still to be processed.
+    pub(super) fn begin<C: Cluster>(cluster: &C, stores: &mut Stores<'_>, expected: &Expected<'_>) -> Step<Self> {
         let mut goals = Vec::new();
         let mut reader = None;
         for (task, stores) in stores.iter_mut() {
@@ -51,6 +53,8 @@ impl Restore {
                     none => none.insert(cluster.reader(Isolation::Committed)?),
                 };
                 let (earliest, target) = reader.ends(&tp, Isolation::Uncommitted)?;
+                expected.check(*task, &tp, (earliest, target), local)?;
+                let target = expected.processed(&tp).map_or(target, |at| at.max(earliest));
                 let at = match local {
                     Some(at) if earliest <= at && at <= target => at,
                     Some(at) => {
@@ -92,8 +96,10 @@ impl Restore {
             }
         }
         for goal in &mut self.goals {
-            let batch = batches.remove(&goal.tp).unwrap_or_default();
-            let at = reader.position(&goal.tp).unwrap_or(goal.at).max(goal.at);
+            // What comes after the target of a source is there already, and not processed yet.
+            let mut batch = batches.remove(&goal.tp).unwrap_or_default();
+            batch.retain(|r| r.offset.0 < goal.target.0);
+            let at = reader.position(&goal.tp).unwrap_or(goal.at).max(goal.at).min(goal.target);
             if (at > goal.at || !batch.is_empty())
                 && let Some(stores) = stores.get_mut(&goal.task)
             {

@@ -37,12 +37,17 @@ impl Part {
     }
 
     /// Where reading goes on, past control records where the source stands there.
-    fn position<S: Source>(&self, source: &S) -> NextOffset {
+    pub(super) fn position<S: Source>(&self, source: &S) -> NextOffset {
         match &self.head {
             Some(head) => NextOffset(head.offset.0),
             None if self.read => source.position(&self.tp).map_or(self.next, |p| p.max(self.next)),
             None => self.next,
         }
+    }
+
+    /// Forgets what was read ahead: reading goes on here.
+    pub(super) fn start_at(&mut self, next: NextOffset) {
+        *self = Self::new(self.tp.clone(), self.reading, next);
     }
 
     /// Looks for the next record of a split partition.
@@ -111,18 +116,23 @@ impl Running {
     }
 
     /// Whether this is the record that it was held at, and work before it is open: that is to be committed first, since the next
-    /// try may be taken back again.
-    pub(super) fn tries_again(&self, tp: &Tp, offset: Offset) -> bool {
-        self.touched && self.held.as_ref().is_some_and(|h| h.is_at(tp, offset))
+    /// try may be taken back again. The record itself is taken from the source and must not count as done by that commit.
+    pub(super) fn commits_before(&mut self, record: &InRecord) -> bool {
+        let first = self.touched && self.held.as_ref().is_some_and(|h| h.is_at(&record.tp, record.offset));
+        if first {
+            self.parts.iter_mut().filter(|p| p.tp == record.tp).for_each(|p| p.read = false);
+        }
+        first
     }
 
     /// Whether a split partition has come to such a record.
     pub(super) fn wants_commit_first(&self) -> bool {
-        self.touched && self.held.is_some() && self.parts.iter().any(|p| self.tries_again_head(p))
+        self.touched && self.parts.iter().any(|p| self.is_held_at_head(p))
     }
 
-    fn tries_again_head(&self, part: &Part) -> bool {
-        part.head.as_ref().is_some_and(|head| self.tries_again(&part.tp, head.offset))
+    fn is_held_at_head(&self, part: &Part) -> bool {
+        let at = |head: &InRecord| self.held.as_ref().is_some_and(|h| h.is_at(&part.tp, head.offset));
+        part.head.as_ref().is_some_and(at)
     }
 
     /// When it is tried again, where it stands still.
@@ -143,7 +153,7 @@ impl Running {
         let mut fed = 0;
         while fed < most
             && let Some(i) = self.oldest(source, now.mono, idle)?
-            && !self.tries_again_head(&self.parts[i])
+            && !(self.touched && self.is_held_at_head(&self.parts[i]))
         {
             let Some(record) = self.parts[i].head.take() else { break };
             self.process(record, tx, now)?;
@@ -180,6 +190,12 @@ impl Running {
         done.map_err(|e| self.hold(e, None, now)).map(|()| true)
     }
 
+    /// Lets the task take back what has not left yet, and write that down.
+    pub(super) fn leave<S: TxSink>(&mut self, tx: &mut Transaction<S>, now: Now) -> Step<()> {
+        self.task.leaving();
+        self.wake(tx, now).map(drop)
+    }
+
     /// The last chance to write before the commit.
     pub(super) fn before_commit<S: TxSink>(&mut self, tx: &mut Transaction<S>, now: Now) -> Step<()> {
         self.task.before_commit(&mut TxCx::new(now, tx, &mut self.stores))
@@ -207,7 +223,9 @@ impl Running {
             self.held = None;
         }
         failpoint!("store.before-write");
-        self.stores.committed(&|tp| tx.written(tp))?;
+        // A store whose log is a topic that we read stands where reading does; any other one where writing does.
+        let read = |tp: &Tp| self.parts.iter().find(|p| p.tp == *tp).map(|p| p.committed);
+        self.stores.committed(&|tp| read(tp).or_else(|| tx.written(tp)))?;
         failpoint!("committed.before");
         self.task.committed(at);
         failpoint!("committed.after");

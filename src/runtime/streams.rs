@@ -1,6 +1,5 @@
 //! A process with its stream threads.
 
-use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,7 @@ use super::metrics::Metrics;
 use super::options::{OnFailure, RuntimeOptions, UnitRun};
 use super::slots::{self, Taken};
 use super::thread::{StreamThread, ThreadSeed, ThreadState};
-use super::{ensure_topics, error_of};
+use super::{ensure_topics, error_of, lost};
 
 /// Before a failed thread starts again.
 const START_AGAIN: Duration = Duration::from_secs(1);
@@ -65,11 +64,26 @@ struct Seat {
     /// What its tasks wait for.
     waits_for: Option<String>,
     thread: Option<Thread>,
+    /// When it last said anything: it does at each turn.
+    heard: Instant,
 }
 
 impl Seat {
     fn new(slot: SlotName) -> Self {
-        Self { slot, state: ThreadState::Starting, waits_for: None, thread: None }
+        Self { slot, state: ThreadState::Starting, waits_for: None, thread: None, heard: Instant::now() }
+    }
+}
+
+/// Tells how long threads have made no turn; outlives the process that it is about.
+#[derive(Clone)]
+pub struct Pulse(Arc<Shared>);
+
+impl Pulse {
+    /// Threads that have not ended and made no turn for longer than `limit`, with how long.
+    pub fn silent(&self, limit: Duration) -> Vec<(SlotName, Duration)> {
+        let board = self.0.board();
+        let living = board.seats.iter().filter(|s| s.state < ThreadState::Stopped);
+        living.map(|s| (s.slot.clone(), s.heard.elapsed())).filter(|(_, silent)| *silent > limit).collect()
     }
 }
 
@@ -85,6 +99,7 @@ impl KafkaStreams {
     ) -> Result<Self> {
         let admin = cluster.admin().map_err(error_of)?;
         let plans: Vec<&UnitPlan> = units.iter().map(|u| &u.plan).collect();
+        plans.iter().try_for_each(|p| lost::refuse_missing(cluster, p, &options.accept_loss))?;
         ensure_topics(&*admin, &plans, options)?;
         let mut seats = Vec::new();
         for UnitRun { plan, threads } in units {
@@ -136,6 +151,11 @@ impl KafkaStreams {
     /// Each thread's slot and what it is about.
     pub fn threads(&self) -> Vec<(SlotName, ThreadState)> {
         self.shared.board().seats.iter().map(|s| (s.slot.clone(), s.state)).collect()
+    }
+
+    /// For a probe that asks whether a thread is stuck.
+    pub fn pulse(&self) -> Pulse {
+        Pulse(self.shared.clone())
     }
 
     /// What tasks of this process wait for, in words; `None` = nothing.
@@ -199,9 +219,9 @@ impl Shared {
 
     fn seen(&self, place: usize, state: ThreadState, waits_for: Option<String>) {
         let mut board = self.board();
-        if let Some(seat) = board.seats.get_mut(place)
-            && (seat.state != state || seat.waits_for != waits_for || seat.thread.is_none())
-        {
+        let Some(seat) = board.seats.get_mut(place) else { return };
+        seat.heard = Instant::now();
+        if seat.state != state || seat.waits_for != waits_for || seat.thread.is_none() {
             (seat.state, seat.waits_for, seat.thread) = (state, waits_for, Some(std::thread::current()));
             self.changed.notify_all();
         }
@@ -230,8 +250,7 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
     let mut ours = taken.lock.is_some();
     loop {
         shared.seen(place, ThreadState::Starting, None);
-        let joined = Cell::new(false);
-        let run = || once(shared, place, &seed, ours, &joined);
+        let run = || once(shared, place, &seed, ours);
         let ended = std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
             Err(Error::new(codes::BUG, Fault::Bug, format!("running {}", seed.slot.name()))
@@ -242,32 +261,50 @@ fn live<C: Cluster>(shared: &Shared, place: usize, mut seed: ThreadSeed<C>, take
             Ok(()) => return shared.seen(place, ThreadState::Stopped, None),
             Err(error) => {
                 tracing::error!(slot = %seed.slot.name(), %error, "a stream thread failed");
-                // After a broker was away for longer than a session the group still lists what is left of ourselves, and fences
-                // us by it. That goes within a session; somebody who lives in the slot stays, and then we leave.
-                let haunted = error.fault == Fault::SlotTaken && joined.get();
                 let again = seed.options.on_failure == OnFailure::Replace && StreamThread::<C>::may_try_again(&error);
-                if !(again || haunted) || shared.stop.load(Ordering::Acquire) {
+                if !again || shared.stop.load(Ordering::Acquire) {
                     return shared.failed(place, error);
                 }
-                // Otherwise, whoever is listed under this name now is what is left of the thread itself.
-                ours = !haunted;
+                // Whoever is listed under this name now is what is left of the thread itself.
+                ours = true;
                 std::thread::park_timeout(START_AGAIN);
             }
         }
     }
 }
 
-fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool, joined: &Cell<bool>) -> Result<()> {
+fn once<C: Cluster>(shared: &Shared, place: usize, seed: &ThreadSeed<C>, ours: bool) -> Result<()> {
     let session = seed.options.session_timeout;
     slots::wait_until_free(&seed.cluster, &seed.slot, ours, session, &seed.clock, &shared.stop)?;
     if shared.stop.load(Ordering::Acquire) {
         return Ok(());
     }
     let mut thread = StreamThread::new(seed.clone())?;
-    joined.set(true);
     let ended = thread.main_loop(&shared.stop, &|state, waits_for| shared.seen(place, state, waits_for));
     if ended.is_err() {
         let _ = thread.stop(seed.clock.now());
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C124: a thread that hangs would not be seen by the probe that restarts it, or one that has ended in order would be.
+    #[test]
+    fn a_thread_that_makes_no_turn_is_silent() {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).expect("the machine runs for longer");
+        let seat = |slot: &str, state, heard| Seat { state, heard, ..Seat::new(SlotName::from(slot)) };
+        let seats = vec![
+            seat("hangs", ThreadState::Running, long_ago),
+            seat("turns", ThreadState::Running, long_ago),
+            seat("ended", ThreadState::Stopped, long_ago),
+        ];
+        let board = Mutex::new(Board { seats, failure: None });
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), board, changed: Condvar::new() });
+        shared.seen(1, ThreadState::Running, None);
+        let silent: Vec<_> = Pulse(shared).silent(Duration::from_secs(60)).into_iter().map(|(slot, _)| slot).collect();
+        assert_eq!(silent, [SlotName::from("hangs")]);
+    }
 }

@@ -97,10 +97,13 @@ pub struct StreamThread<C: Cluster> {
     pub(super) paused_until: MonoTime,
     pace: Pace,
     drained: bool,
+    /// No more input is taken: the process stops.
+    leaving: bool,
     pub(super) assigned: bool,
     watched: MonoTime,
-    /// When something that lasts was last told.
+    /// When something that lasts was last told, and what it was.
     pub(super) said: MonoTime,
+    pub(super) stuck: Option<String>,
 }
 
 impl<C: Cluster> StreamThread<C> {
@@ -123,9 +126,11 @@ impl<C: Cluster> StreamThread<C> {
             paused_until: MonoTime(0),
             pace: Pace::new(seed.plan.flat_gap, seed.options.commit_interval),
             drained: false,
+            leaving: false,
             assigned: false,
             watched: now,
             said: now,
+            stuck: None,
             slot,
             seed,
         })
@@ -152,38 +157,62 @@ impl<C: Cluster> StreamThread<C> {
     pub fn turn(&mut self, now: Now) -> Result<Idle> {
         match self.try_turn(now) {
             Ok(idle) => Ok(idle),
-            Err(TaskError::Kafka(fault)) => {
-                self.recover_from(fault, now).map(|()| Idle { until: self.resume(now) }).inspect_err(|_| self.give_up())
-            }
-            Err(TaskError::Held(error)) => {
-                self.hold(&error, now).map(|()| Idle { until: self.resume(now) }).inspect_err(|_| self.give_up())
-            }
-            Err(TaskError::Failed(error)) => {
+            Err(error) => self.meet(error, now).map(|()| Idle { until: self.resume(now) }).inspect_err(|_| self.give_up()),
+        }
+    }
+
+    /// Acts on an error by what it asks for. One that comes back is final.
+    pub(super) fn meet(&mut self, error: TaskError, now: Now) -> Result<()> {
+        match error {
+            TaskError::Kafka(fault) => self.recover_from(fault, now),
+            TaskError::Held(error) => self.hold(&error, now),
+            TaskError::Failed(error) => {
                 self.metrics.aborted("task");
-                self.give_up();
                 Err(error)
             }
         }
     }
 
-    /// Turns until `stop` is set, parking in between; then gives everything back.
+    /// Turns until `stop` is set, parking in between; then lets what was started come home, and gives everything back.
     pub fn main_loop(&mut self, stop: &AtomicBool, seen: &dyn Fn(ThreadState, Option<String>)) -> Result<()> {
         while !stop.load(Ordering::Acquire) {
-            let now = self.seed.clock.now();
-            let idle = self.turn(now)?;
-            seen(self.state(), self.holding());
-            let park = idle.until.since(self.seed.clock.now().mono).min(LONGEST_PARK);
-            if !park.is_zero() {
-                std::thread::park_timeout(park);
-            }
+            self.turn_and_park()?;
+            seen(self.state(), self.waits_for());
+        }
+        self.leaving = true;
+        let now = self.seed.clock.now();
+        let until = now.mono.plus(self.seed.options.finish_within);
+        if let Err(error) = self.leave_all(now) {
+            self.meet(error, now)?;
+        }
+        while self.tasks.all().any(|t| t.task.waits()) && self.seed.clock.now().mono < until {
+            self.turn_and_park()?;
         }
         self.stop(self.seed.clock.now())
+    }
+
+    fn turn_and_park(&mut self) -> Result<()> {
+        let idle = self.turn(self.seed.clock.now())?;
+        let park = idle.until.since(self.seed.clock.now().mono).min(LONGEST_PARK);
+        if !park.is_zero() {
+            std::thread::park_timeout(park);
+        }
+        Ok(())
+    }
+
+    /// From now on no task starts anything; what has not left yet is taken back.
+    fn leave_all(&mut self, now: Now) -> Step<()> {
+        let Self { tasks, tx, recovery, .. } = self;
+        if recovery.is_some() {
+            return Ok(());
+        }
+        tasks.all_mut().try_for_each(|t| t.leave(tx, now))
     }
 
     /// Commits what is open (or takes it back), closes the tasks and leaves. Each step is bounded by the client's limits.
     pub fn stop(&mut self, now: Now) -> Result<()> {
         let ended = match self.recovery {
-            None => self.commit_at_once(now),
+            None => self.leave_all(now).and_then(|()| self.commit_at_once(now)),
             Some(_) => Ok(()),
         };
         let ended = ended.map_err(|e| {
@@ -217,7 +246,9 @@ impl<C: Cluster> StreamThread<C> {
         self.release()?;
         self.try_held_again(now)?;
         let mut took = 0;
-        if !self.wants_commit(now) || self.stores_ready() {
+        if self.leaving {
+            self.look_after_the_group(now)?;
+        } else if !self.wants_commit(now) || self.stores_ready() {
             took = self.take_shared(now)? + self.take_split(now)?;
         }
         let mut worked = took > 0;
@@ -272,7 +303,7 @@ impl<C: Cluster> StreamThread<C> {
 
     /// Records of a partition without a task were revoked meanwhile: their new owner reads them.
     fn dispatch(&mut self, record: InRecord, now: Now) -> Step<()> {
-        if self.tasks.of(&record.tp).is_some_and(|t| t.tries_again(&record.tp, record.offset)) {
+        if self.tasks.of(&record.tp).is_some_and(|t| t.commits_before(&record)) {
             self.commit_at_once(now)?;
         }
         if let Some(task) = self.tasks.of(&record.tp) {

@@ -119,7 +119,8 @@ fn asked_for(topic: &InternalTopic) -> Error {
 
 /// A changelog has as many partitions as its sub-topology has tasks.
 fn changelogs_of(admin: &dyn Admin, sub: &SubtopologyPlan) -> Result<Vec<InternalTopic>> {
-    let specs: Vec<_> = sub.stores.iter().filter_map(|s| s.changelog.as_ref()).collect();
+    let read = |topic: &TopicName| sub.sources.iter().any(|s| s.topic == *topic);
+    let specs: Vec<_> = sub.stores.iter().filter_map(|s| s.changelog.as_ref()).filter(|c| !read(&c.topic)).collect();
     if specs.is_empty() {
         return Ok(Vec::new());
     }

@@ -7,7 +7,7 @@
 //! | null, boolean, int, long, float, double, string | as they are; `"NaN"`, `"Infinity"`, `"-Infinity"` as text |
 //! | bytes, fixed, duration | text with one code point 0–255 per byte, as in Avro's JSON encoding |
 //! | decimal | text: `"-12.50"`, with all places of its scale; at most 128 bits |
-//! | timestamp-millis, -micros, -nanos | RFC 3339 text in UTC; [`ParsedSchema::timestamps`] lists these fields |
+//! | timestamp-millis, -micros, -nanos | RFC 3339 text in UTC |
 //! | date | `"2026-01-31"` |
 //! | time-…, local-timestamp-… | their number |
 //! | uuid | text |

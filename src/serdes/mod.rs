@@ -11,14 +11,16 @@ pub mod internal;
 mod logical;
 mod schema;
 mod serde;
+mod windowed;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Target};
+pub use self::serde::{AvroCodec, Raw, Serde, SerdeRef, Serdes, Shape, Target};
 pub use avro::SchemaSource;
 pub use binary::Limits;
 pub use schema::ParsedSchema;
+pub use windowed::{Window, Windowed};
 
 use crate::error::{Error, Fault, codes};
 

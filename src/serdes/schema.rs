@@ -98,47 +98,9 @@ impl ParsedSchema {
         Self::build(&json)
     }
 
-    /// The full name of a named type at its root.
-    pub fn full_name(&self) -> Option<&str> {
-        self.node(self.root).names().map(|n| n.full.as_str())
-    }
-
     /// Canonical form: what decides whether two schemas mean the same bytes.
     pub fn canonical(&self) -> String {
         self.schema.canonical_form()
-    }
-
-    /// Paths of the fields that decode to a time as RFC 3339 text, `deadline` or `lines[].at`: what a CEL environment turns into
-    /// timestamps. Types that contain themselves are followed once.
-    pub fn timestamps(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        self.collect_timestamps(self.root, String::new(), &mut Vec::new(), &mut found);
-        found
-    }
-
-    fn collect_timestamps(&self, id: NodeId, path: String, within: &mut Vec<NodeId>, found: &mut Vec<String>) {
-        if within.contains(&id) {
-            return;
-        }
-        within.push(id);
-        let node = self.node(id);
-        match &node.kind {
-            _ if matches!(node.logical, Logical::Timestamp { .. }) => found.push(path),
-            Kind::Array(inner) | Kind::Map(inner) => self.collect_timestamps(*inner, format!("{path}[]"), within, found),
-            Kind::Union(branches) => {
-                for branch in branches {
-                    let step = self.wrapper(id, *branch).map_or(path.clone(), |name| join(&path, name));
-                    self.collect_timestamps(*branch, step, within, found);
-                }
-            }
-            Kind::Record { fields, .. } => {
-                for f in fields {
-                    self.collect_timestamps(f.node, join(&path, &f.name), within, found);
-                }
-            }
-            _ => {}
-        }
-        within.pop();
     }
 
     /// The name under which a union's branch stands in a decoded value: a named type among several, so that none is taken for
@@ -305,10 +267,6 @@ fn full(name: &Name) -> String {
 /// Aliases as full names; a short one is in its type's namespace (C011).
 fn aliases(aliases: Option<&[apache_avro::schema::Alias]>, of: &Name) -> Vec<String> {
     aliases.unwrap_or_default().iter().map(|a| a.fullname(of.namespace())).collect()
-}
-
-fn join(path: &str, step: &str) -> String {
-    if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") }
 }
 
 fn json(text: &str) -> Result<Value> {

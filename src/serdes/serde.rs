@@ -42,6 +42,23 @@ pub struct Target<'a> {
     pub avro: Option<&'a dyn AvroCodec>,
 }
 
+/// How people write and read a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// As it is.
+    Text,
+    /// A number, 8 bytes big-endian.
+    Long,
+    /// JSON text.
+    Json,
+    /// Avro under the registry's framing.
+    Avro,
+    /// Bytes that only the program understands.
+    #[default]
+    Bytes,
+}
+
 /// Turns bytes into a `T` and back. Errors name no payload.
 pub trait Serde<T>: Send + Sync {
     /// A value from its bytes.
@@ -51,6 +68,10 @@ pub trait Serde<T>: Send + Sync {
     /// Whether null is a value here. Sources skip null values that nobody asked for (tombstones) instead of refusing them.
     fn takes_null(&self) -> bool {
         false
+    }
+    /// How people write and read such values.
+    fn shape(&self) -> Shape {
+        Shape::Bytes
     }
 }
 
@@ -63,11 +84,15 @@ pub struct Serdes;
 impl Serdes {
     /// UTF-8 text.
     pub fn string() -> SerdeRef<String> {
-        plain(|b| String::from_utf8(b.to_vec()).map_err(|_| "not UTF-8".into()), |s: &String| Bytes::copy_from_slice(s.as_bytes()))
+        plain(
+            Shape::Text,
+            |b| String::from_utf8(b.to_vec()).map_err(|_| "not UTF-8".into()),
+            |s: &String| Bytes::copy_from_slice(s.as_bytes()),
+        )
     }
     /// The bytes themselves.
     pub fn bytes() -> SerdeRef<Bytes> {
-        plain(|b| Ok(b.clone()), Bytes::clone)
+        plain(Shape::Bytes, |b| Ok(b.clone()), Bytes::clone)
     }
     /// A signed 64-bit number, big-endian, as Java's `LongSerializer` has it.
     pub fn long() -> SerdeRef<i64> {
@@ -75,7 +100,7 @@ impl Serdes {
             Ok(bytes) => Ok(i64::from_be_bytes(bytes)),
             Err(_) => Err(format!("{} bytes where a long has 8", b.len())),
         };
-        plain(read, |n: &i64| Bytes::copy_from_slice(&n.to_be_bytes()))
+        plain(Shape::Long, read, |n: &i64| Bytes::copy_from_slice(&n.to_be_bytes()))
     }
     /// JSON text.
     pub fn json<T: Serialize + DeserializeOwned + 'static>() -> SerdeRef<T> {
@@ -92,16 +117,17 @@ impl Serdes {
 }
 
 struct Plain<R, W> {
+    shape: Shape,
     read: R,
     write: W,
 }
 
-fn plain<T, R, W>(read: R, write: W) -> SerdeRef<T>
+fn plain<T, R, W>(shape: Shape, read: R, write: W) -> SerdeRef<T>
 where
     R: Fn(&Bytes) -> std::result::Result<T, String> + Send + Sync + 'static,
     W: Fn(&T) -> Bytes + Send + Sync + 'static,
 {
-    Arc::new(Plain { read, write })
+    Arc::new(Plain { shape, read, write })
 }
 
 impl<T, R, W> Serde<T> for Plain<R, W>
@@ -115,6 +141,9 @@ where
     fn encode(&self, value: &T, _: Target<'_>) -> Result<Option<Bytes>> {
         Ok(Some((self.write)(value)))
     }
+    fn shape(&self) -> Shape {
+        self.shape
+    }
 }
 
 struct Json<T>(PhantomData<fn() -> T>);
@@ -126,6 +155,9 @@ impl<T: Serialize + DeserializeOwned> Serde<T> for Json<T> {
     fn encode(&self, value: &T, to: Target<'_>) -> Result<Option<Bytes>> {
         let text = serde_json::to_vec(value).map_err(|e| unencodable(to, &json_reason(&e)))?;
         Ok(Some(Bytes::from(text)))
+    }
+    fn shape(&self) -> Shape {
+        Shape::Json
     }
 }
 
@@ -142,6 +174,9 @@ impl<T: Serialize + DeserializeOwned> Serde<T> for Avro<T> {
         let value = serde_json::to_value(value).map_err(|e| unencodable(to, &json_reason(&e)))?;
         Ok(Some(Bytes::from(codec.encode(to.topic, &value)?)))
     }
+    fn shape(&self) -> Shape {
+        Shape::Avro
+    }
 }
 
 struct Optional<T>(SerdeRef<T>);
@@ -152,6 +187,9 @@ impl<T> Serde<Option<T>> for Optional<T> {
     }
     fn encode(&self, value: &Option<T>, to: Target<'_>) -> Result<Option<Bytes>> {
         value.as_ref().map_or(Ok(None), |v| self.0.encode(v, to))
+    }
+    fn shape(&self) -> Shape {
+        self.0.shape()
     }
     fn takes_null(&self) -> bool {
         true
@@ -173,7 +211,7 @@ fn json_reason(e: &serde_json::Error) -> String {
     if e.line() == 0 { kind.to_owned() } else { format!("{kind} (line {}, column {})", e.line(), e.column()) }
 }
 
-fn undecodable(raw: Raw<'_>, why: &str) -> Error {
+pub(super) fn undecodable(raw: Raw<'_>, why: &str) -> Error {
     Error::new(codes::UNDECODABLE, Fault::Data, format!("decoding a record of {}: {why}", raw.topic))
 }
 

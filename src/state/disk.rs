@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistM
 
 use crate::ids::{Partition, StoreName, UnitName};
 
-use super::merge::Layer;
+use super::merge::{Direction, Layer};
 use super::overlay::{Bounds, Changes, after_prefix};
 use super::table::Mark;
 use super::{StoreResult, Stored, failed, locked, value};
@@ -77,7 +77,7 @@ impl DiskTable {
     }
 
     /// Entries of a snapshot made now.
-    pub(super) fn scan(&self, bounds: &Bounds) -> Layer {
+    pub(super) fn scan(&self, bounds: &Bounds, direction: Direction) -> Layer {
         if bounds.is_empty() {
             return Box::new(std::iter::empty());
         }
@@ -87,7 +87,7 @@ impl DiskTable {
             None => self.key(KIND_DATA + 1, b""),
         };
         let name = self.keyspace.name().to_string();
-        Box::new(self.db.snapshot().range(&self.keyspace, from..to).map(move |guard| {
+        direction.turn(self.db.snapshot().range(&self.keyspace, from..to).map(move |guard| {
             let (key, bytes) = guard.into_inner().map_err(|e| failed(format!("scanning store {name}")).because(e))?;
             Ok((Bytes::copy_from_slice(&key[5..]), Some(value::decode(&bytes)?)))
         }))

@@ -11,9 +11,11 @@ use crate::time::{Clock, SystemClock, WallTime};
 
 use super::cache::CacheBudget;
 use super::disk::Disk;
+use super::global::{GlobalStore, Globals};
 use super::lock::try_lock;
 use super::small::SmallTable;
 use super::table::{MemoryTable, Table};
+use super::views::StoreViews;
 use super::writer::Writer;
 use super::{EngineKind, StoreResult, StoreSpec, TaskStores, failed, locked};
 
@@ -45,6 +47,7 @@ struct Inner {
     disk: Option<Disk>,
     writer: Writer,
     budget: Arc<CacheBudget>,
+    views: StoreViews,
     /// Where there is no directory: what a disk would keep when a task closes.
     kept: Mutex<HashMap<(UnitName, StoreName, Partition), Arc<MemoryTable>>>,
     _lock: Option<File>,
@@ -64,7 +67,17 @@ impl StateManager {
         }
         let writer = if config.inline { Writer::inline(disk.clone()) } else { Writer::thread(disk.clone())? };
         let budget = CacheBudget::new(config.cache / 2);
-        Ok(Self { inner: Arc::new(Inner { config, disk, writer, budget, kept: Mutex::default(), _lock: lock }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                config,
+                disk,
+                writer,
+                budget,
+                views: StoreViews::default(),
+                kept: Mutex::default(),
+                _lock: lock,
+            }),
+        })
     }
 
     /// The stores of one task, standing where the disk has them. Local data that can't be caught up from its changelog is
@@ -85,7 +98,33 @@ impl StateManager {
             }
             tables.push((spec.clone(), table));
         }
-        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget)
+        let shown: Vec<_> = tables.iter().map(|(spec, table)| (spec.name.clone(), table.clone())).collect();
+        let listed = self.inner.views.list(unit, task.partition, &shown);
+        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget).map(|stores| stores.listed(listed))
+    }
+
+    /// The stores that are open here, for queries.
+    pub fn views(&self) -> &StoreViews {
+        &self.inner.views
+    }
+
+    /// A store that holds a whole topic of this many partitions, open for `globals` to read. Local data that can't be caught up
+    /// from the topic is dropped, as for tasks.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where it can't be opened.
+    pub fn global_store(&self, spec: &StoreSpec, partitions: u32, globals: &Globals) -> StoreResult<GlobalStore> {
+        let (unit, now) = (UnitName::new("globals"), SystemClock.now().wall);
+        let tables: Vec<Table> =
+            (0..partitions.max(1)).map(|p| self.table(&unit, spec, Partition(p as i32))).collect::<StoreResult<_>>()?;
+        let useless = tables.iter().map(|t| is_useless(spec, t, now)).collect::<StoreResult<Vec<_>>>()?;
+        globals.open(&spec.name, tables[0].clone());
+        let store = GlobalStore::new(tables, self.inner.writer.clone());
+        if useless.contains(&true) {
+            tracing::info!(store = %spec.name, "local data dropped; it is read from the topic's start");
+            store.wipe()?;
+        }
+        Ok(store)
     }
 
     /// The directory, where there is one.

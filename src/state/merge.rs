@@ -1,4 +1,4 @@
-//! Ordered sources merged into one: least key first, the newest source wins, deletions hide what is older.
+//! Ordered sources merged into one: the newest source wins, deletions hide what is older.
 
 use std::iter::Peekable;
 
@@ -6,28 +6,55 @@ use bytes::Bytes;
 
 use super::{StoreResult, Stored};
 
-/// Entries of one source in key order; `None` deletes.
+/// Which way a scan goes over the keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Direction {
+    /// The least key first.
+    Up,
+    /// The greatest key first.
+    Down,
+}
+
+impl Direction {
+    /// Entries that come in key order, this way round.
+    pub(super) fn turn<T: 'static>(self, ordered: impl DoubleEndedIterator<Item = T> + 'static) -> Box<dyn Iterator<Item = T>> {
+        match self {
+            Direction::Up => Box::new(ordered),
+            Direction::Down => Box::new(ordered.rev()),
+        }
+    }
+    fn is_before(self, a: &Bytes, b: &Bytes) -> bool {
+        match self {
+            Direction::Up => a < b,
+            Direction::Down => a > b,
+        }
+    }
+}
+
+/// Entries of one source, in the order of the scan; `None` deletes.
 pub(super) type Layer = Box<dyn Iterator<Item = StoreResult<(Bytes, Option<Stored>)>>>;
 
-/// The layers, newest first.
-pub(super) struct Merge(Vec<Peekable<Layer>>);
+/// The layers, newest first, all in one direction.
+pub(super) struct Merge(Vec<Peekable<Layer>>, Direction);
 
 impl Merge {
-    pub(super) fn new(newest_first: Vec<Layer>) -> Self {
-        Self(newest_first.into_iter().map(Iterator::peekable).collect())
+    pub(super) fn new(newest_first: Vec<Layer>, direction: Direction) -> Self {
+        Self(newest_first.into_iter().map(Iterator::peekable).collect(), direction)
     }
 
-    /// The least key of all layers, with its newest entry; every older entry of that key is passed over.
+    /// The next key of all layers, with its newest entry; every older entry of that key is passed over.
     fn step(&mut self) -> Option<StoreResult<(Bytes, Option<Stored>)>> {
-        let mut least: Option<(usize, Bytes)> = None;
+        let (mut first, direction): (Option<(usize, Bytes)>, _) = (None, self.1);
         for (i, layer) in self.0.iter_mut().enumerate() {
             match layer.peek() {
-                Some(Ok((key, _))) if least.as_ref().is_none_or(|(_, l)| key < l) => least = Some((i, key.clone())),
+                Some(Ok((key, _))) if first.as_ref().is_none_or(|(_, f)| direction.is_before(key, f)) => {
+                    first = Some((i, key.clone()))
+                }
                 Some(Err(_)) => return layer.next(),
                 _ => {}
             }
         }
-        let (newest, key) = least?;
+        let (newest, key) = first?;
         let entry = self.0[newest].next();
         for older in &mut self.0[newest + 1..] {
             older.next_if(|e| e.as_ref().is_ok_and(|(k, _)| *k == key));

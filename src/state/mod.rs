@@ -96,6 +96,7 @@ pub type Scan = Box<dyn Iterator<Item = StoreResult<(Bytes, Stored)>>>;
 
 mod cache;
 mod disk;
+mod global;
 mod lock;
 mod manager;
 mod merge;
@@ -104,14 +105,17 @@ mod small;
 mod stores;
 mod table;
 mod value;
+mod views;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use global::{GlobalStore, Globals};
 pub use lock::SlotLock;
 pub use manager::{StateConfig, StateManager};
 pub use stores::TaskStores;
+pub use views::{StoreView, StoreViews};
 
 /// A store that can't be opened, read or written.
 fn failed(doing: impl Into<String>) -> Error {

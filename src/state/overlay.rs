@@ -1,6 +1,6 @@
 //! Writes that the engine does not have yet, in key order: what the open transaction wrote, and what waits for the writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -95,19 +95,23 @@ pub(super) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Walks a shared map within bounds without copying it; the map stays as it was for as long as this lives.
+/// Walks a shared map within bounds, from either end, without copying it; the map stays as it was for as long as this lives.
 pub(super) struct Walk<V> {
     map: Arc<BTreeMap<Bytes, V>>,
-    at: Bound<Bytes>,
-    to: Option<Bytes>,
+    from: Bound<Bytes>,
+    to: Bound<Bytes>,
 }
 
 impl<V> Walk<V> {
     pub(super) fn new(map: Arc<BTreeMap<Bytes, V>>, bounds: &Bounds) -> Self {
-        let at = if bounds.is_empty() { None } else { Some(bounds.from.clone().map_or(Bound::Unbounded, Bound::Included)) };
-        match at {
-            Some(at) => Self { map, at, to: bounds.to.clone() },
-            None => Self { map: Arc::default(), at: Bound::Unbounded, to: None },
+        let map = if bounds.is_empty() { Arc::default() } else { map };
+        let from = bounds.from.clone().map_or(Bound::Unbounded, Bound::Included);
+        Self { map, from, to: bounds.to.clone().map_or(Bound::Unbounded, Bound::Excluded) }
+    }
+    fn rest(&self) -> btree_map::Range<'_, Bytes, V> {
+        match self.map.is_empty() {
+            true => self.map.range::<Bytes, _>(..),
+            false => self.map.range((self.from.clone(), self.to.clone())),
         }
     }
 }
@@ -115,12 +119,17 @@ impl<V> Walk<V> {
 impl<V: Clone> Iterator for Walk<V> {
     type Item = (Bytes, V);
     fn next(&mut self) -> Option<Self::Item> {
-        let (k, v) = self.map.range((self.at.clone(), Bound::Unbounded)).next()?;
-        if self.to.as_ref().is_some_and(|to| k >= to) {
-            return None;
-        }
-        self.at = Bound::Excluded(k.clone());
-        Some((k.clone(), v.clone()))
+        let (k, v) = self.rest().next().map(|(k, v)| (k.clone(), v.clone()))?;
+        self.from = Bound::Excluded(k.clone());
+        Some((k, v))
+    }
+}
+
+impl<V: Clone> DoubleEndedIterator for Walk<V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let (k, v) = self.rest().next_back().map(|(k, v)| (k.clone(), v.clone()))?;
+        self.to = Bound::Excluded(k.clone());
+        Some((k, v))
     }
 }
 

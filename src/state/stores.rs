@@ -11,9 +11,10 @@ use crate::record::InRecord;
 use crate::time::{Clock, SystemClock};
 
 use super::cache::{CacheBudget, ObjectCache};
-use super::merge::{Layer, Merge};
+use super::merge::{Direction, Layer, Merge};
 use super::overlay::{Bounds, Changes, Overlay, Walk};
 use super::table::{Mark, Table};
+use super::views::Listed;
 use super::writer::{Part, Sealed, Writer};
 use super::{Change, Scan, StoreId, StoreResult, StoreSpec, Stored};
 
@@ -29,6 +30,8 @@ pub struct TaskStores {
     pub(super) writer: Writer,
     /// Whether this task has committed: it is the changelog's only writer, so local data is current as of now.
     live: bool,
+    /// Shows them to queries for as long as this task has them.
+    _listed: Option<Listed>,
 }
 
 struct Store {
@@ -44,7 +47,7 @@ impl TaskStores {
     pub fn in_memory(partition: Partition, specs: Vec<StoreSpec>) -> Self {
         let fresh = |spec| Store { spec, table: Table::Memory(Arc::default()), open: Overlay::default(), cache: None, mark: None };
         let stores = specs.into_iter().map(fresh).collect();
-        Self { partition, stores, queue: VecDeque::new(), writer: Writer::inline(None), live: false }
+        Self { partition, stores, queue: VecDeque::new(), writer: Writer::inline(None), live: false, _listed: None }
     }
 
     /// Stores over opened tables.
@@ -60,7 +63,11 @@ impl TaskStores {
             Ok(Store { spec, table, open: Overlay::default(), cache, mark })
         };
         let stores = tables.into_iter().map(open).collect::<StoreResult<_>>()?;
-        Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false })
+        Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false, _listed: None })
+    }
+
+    pub(super) fn listed(self, listed: Listed) -> Self {
+        Self { _listed: Some(listed), ..self }
     }
 
     // ---- what a task does, through `TxCx` ----
@@ -104,7 +111,7 @@ impl TaskStores {
     /// # Errors
     /// As the entries of the scan: `STORE_FAILED`.
     pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {
-        self.scan(store, &Bounds::prefix(prefix))
+        self.scan(store, &Bounds::prefix(prefix), Direction::Up)
     }
 
     /// Entries with `from <= key < to`, in key order.
@@ -112,19 +119,32 @@ impl TaskStores {
     /// # Errors
     /// As the entries of the scan: `STORE_FAILED`.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
-        self.scan(store, &Bounds::new(from, to))
+        self.scan(store, &Bounds::new(from, to), Direction::Up)
+    }
+
+    /// Entries with `from <= key < to`, the greatest key first.
+    ///
+    /// # Errors
+    /// As the entries of the scan: `STORE_FAILED`.
+    pub fn range_back(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
+        self.scan(store, &Bounds::new(from, to), Direction::Down)
+    }
+
+    /// Removes an entry here and not in the changelog, whose own retention ends it: for entries past a store's retention.
+    pub fn forget(&mut self, store: StoreId, key: Bytes) {
+        self.stores[store.0].open.put(key, None);
     }
 
     /// Overlays first, then the engine's snapshot: what the writer applies between the two is in both, not in none.
-    fn scan(&mut self, store: StoreId, bounds: &Bounds) -> StoreResult<Scan> {
+    fn scan(&mut self, store: StoreId, bounds: &Bounds, direction: Direction) -> StoreResult<Scan> {
         self.forget_applied();
         let s = &self.stores[store.0];
-        let mut layers: Vec<Layer> = vec![Box::new(s.open.slice(bounds).into_iter().map(Ok))];
+        let mut layers: Vec<Layer> = vec![direction.turn(s.open.slice(bounds).into_iter().map(Ok))];
         for queued in self.queue.iter().rev() {
-            layers.push(Box::new(Walk::new(queued.parts[store.0].changes.clone(), bounds).map(Ok)));
+            layers.push(direction.turn(Walk::new(queued.parts[store.0].changes.clone(), bounds).map(Ok)));
         }
-        layers.push(s.table.scan(bounds));
-        Ok(Box::new(Merge::new(layers)))
+        layers.push(s.table.scan(bounds, direction));
+        Ok(Box::new(Merge::new(layers, direction)))
     }
 
     // ---- what the runtime does ----

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::offset::NextOffset;
 
 use super::disk::DiskTable;
-use super::merge::Layer;
+use super::merge::{Direction, Layer};
 use super::overlay::{Bounds, Changes, Walk};
 use super::small::SmallTable;
 use super::{StoreResult, Stored};
@@ -33,11 +33,11 @@ impl Table {
         }
     }
     /// Entries within the bounds as they are now.
-    pub(super) fn scan(&self, bounds: &Bounds) -> Layer {
+    pub(super) fn scan(&self, bounds: &Bounds, direction: Direction) -> Layer {
         match self {
-            Table::Disk(t) => t.scan(bounds),
-            Table::Small(t) => t.entries.scan(bounds),
-            Table::Memory(t) => t.scan(bounds),
+            Table::Disk(t) => t.scan(bounds, direction),
+            Table::Small(t) => t.entries.scan(bounds, direction),
+            Table::Memory(t) => t.scan(bounds, direction),
         }
     }
     /// Where the committed data stands in the changelog.
@@ -50,7 +50,7 @@ impl Table {
     }
     /// Whether nothing is in it.
     pub(super) fn is_empty(&self) -> StoreResult<bool> {
-        self.scan(&Bounds::new(None, None)).next().transpose().map(|first| first.is_none())
+        self.scan(&Bounds::new(None, None), Direction::Up).next().transpose().map(|first| first.is_none())
     }
     /// Whether reads reach the disk, so that an object cache pays.
     pub(super) fn is_on_disk(&self) -> bool {
@@ -102,9 +102,8 @@ impl MemoryTable {
     pub(super) fn position(&self) -> Option<Mark> {
         self.read(|c| c.mark)
     }
-    pub(super) fn scan(&self, bounds: &Bounds) -> Layer {
-        let walk = Walk::new(self.entries(), bounds);
-        Box::new(walk.map(|(k, v)| Ok((k, Some(v)))))
+    pub(super) fn scan(&self, bounds: &Bounds, direction: Direction) -> Layer {
+        direction.turn(Walk::new(self.entries(), bounds).map(|(k, v)| Ok((k, Some(v)))))
     }
     /// All entries as they are now.
     pub(super) fn entries(&self) -> Arc<BTreeMap<Bytes, Stored>> {

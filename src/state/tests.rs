@@ -131,6 +131,9 @@ impl Side {
                 let inside = |k: &Vec<u8>| from.as_ref().is_none_or(|f| k >= f) && to.as_ref().is_none_or(|t| k < t);
                 let right: Map = self.seen.iter().filter(|(k, _)| inside(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
                 assert_eq!(all(self.stores.range(STORE, from.as_deref(), to.as_deref()).expect("scans")), right);
+                let back = self.stores.range_back(STORE, from.as_deref(), to.as_deref()).expect("scans");
+                let back: Vec<_> = back.map(|e| e.expect("reads")).map(|(k, v)| (k.to_vec(), v.value)).collect();
+                assert_eq!(back, right.into_iter().rev().collect::<Vec<_>>(), "the other way round");
             }
             Step::Prefix(p) => {
                 let right: Map = self.seen.iter().filter(|(k, _)| k.starts_with(&p)).map(|(k, v)| (k.clone(), v.clone())).collect();

@@ -46,6 +46,10 @@ impl<'a> TxCx<'a> {
         }
         Ok(())
     }
+    /// Writes into the overlay only, for a store whose log is the topic that the task reads.
+    pub fn keep(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> StoreResult<()> {
+        self.stores.put(store, Bytes::copy_from_slice(key), value).map(drop)
+    }
     /// All entries whose key begins with `prefix`, in key order, newest values.
     pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {
         self.stores.prefix(store, prefix)
@@ -53,5 +57,13 @@ impl<'a> TxCx<'a> {
     /// All entries with `from <= key < to`, in key order, newest values; `None` is open.
     pub fn range(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
         self.stores.range(store, from, to)
+    }
+    /// As [`range`](Self::range), the greatest key first.
+    pub fn range_back(&mut self, store: StoreId, from: Option<&[u8]>, to: Option<&[u8]>) -> StoreResult<Scan> {
+        self.stores.range_back(store, from, to)
+    }
+    /// Removes an entry that is past its store's retention: here, not in the changelog.
+    pub fn forget(&mut self, store: StoreId, key: Bytes) {
+        self.stores.forget(store, key);
     }
 }

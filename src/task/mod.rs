@@ -4,7 +4,10 @@ mod cx;
 mod plan;
 
 pub use cx::{Emit, TxCx};
-pub use plan::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed, TopicUse, UnitPlan};
+pub use plan::{
+    CountDropped, Dropped, GlobalPlan, InternalTopic, RecordCheck, SourceSpec, StartAt, SubtopologyPlan, TaskBuilder, TaskSeed,
+    TopicUse, UnitPlan,
+};
 
 use std::fmt;
 use std::sync::Arc;
@@ -108,6 +111,13 @@ pub trait Task {
     /// The transaction was taken back: forget what was folded since the last commit; the inputs come again. The stores are
     /// already back, so `restored` is called next.
     fn aborted(&mut self);
+    /// Its partitions go, or the process stops: from now on it starts nothing, and takes back what it has started and what has not
+    /// left yet. `wake` and a last commit follow.
+    fn leaving(&mut self) {}
+    /// Whether something that it has started is still to come home.
+    fn waits(&self) -> bool {
+        false
+    }
     /// When `wake` has something to do at the latest.
     fn next_due(&self) -> Option<MonoTime>;
     /// No more calls after this one.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::ids::{ApplicationId, GroupId, TaskId, TopicName, UnitName};
 use crate::kafka::{Reading, Wake};
+use crate::record::InRecord;
 use crate::state::StoreSpec;
 use crate::time::SharedClock;
 
@@ -57,6 +58,31 @@ pub struct InternalTopic {
     pub usage: TopicUse,
 }
 
+/// Why a step gave a record up without an error, as Kafka Streams does too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Dropped {
+    /// Every window that it belongs to was closed.
+    Late,
+    /// It has no key to be grouped or joined by.
+    NullKey,
+    /// It has no value to be joined.
+    NullValue,
+}
+
+impl Dropped {
+    /// As a label of metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Dropped::Late => "late",
+            Dropped::NullKey => "null_key",
+            Dropped::NullValue => "null_value",
+        }
+    }
+}
+
+/// Counts a record that a step, by name, gave up.
+pub type CountDropped = Arc<dyn Fn(&str, Dropped) + Send + Sync>;
+
 /// What a task is made from.
 pub struct TaskSeed {
     /// Which task.
@@ -67,6 +93,8 @@ pub struct TaskSeed {
     pub clock: SharedClock,
     /// A number that no earlier assignment of this process had: with the process incarnation it makes the epoch.
     pub assignment: u64,
+    /// Counts what its steps give up.
+    pub dropped: CountDropped,
 }
 
 /// Makes a task; called on the stream thread at each assignment.
@@ -92,6 +120,30 @@ impl fmt::Debug for SubtopologyPlan {
             .field("sources", &self.sources)
             .field("stores", &self.stores)
             .finish()
+    }
+}
+
+/// Says what is wrong with a record that no step could read.
+pub type RecordCheck = Arc<dyn Fn(&InRecord) -> Result<()> + Send + Sync>;
+
+/// A store that holds a whole topic, as the process fills it.
+#[derive(Clone)]
+pub struct GlobalPlan {
+    /// The store; its changelog is the topic.
+    pub spec: StoreSpec,
+    /// The topic.
+    pub topic: TopicName,
+    /// Its partition count.
+    pub partitions: u32,
+    /// Whether a record can be read.
+    pub check: RecordCheck,
+    /// Whether a record that can't be read is left out, instead of stopping the process.
+    pub skips: bool,
+}
+
+impl fmt::Debug for GlobalPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GlobalPlan({} of {})", self.spec.name, self.topic)
     }
 }
 

@@ -11,4 +11,6 @@ pub mod simulator;
 pub mod target;
 
 #[cfg(test)]
+mod failure_tests;
+#[cfg(test)]
 mod runtime_tests;

@@ -3,23 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::error::{Error, Fault, codes};
+use crate::error::{Fault, codes};
 use crate::ids::{Partition, SlotName, TopicName, Tp};
 use crate::kafka::memory::{Call, HeldMarkers, Lie, LostAnswer, MemoryCluster};
 use crate::kafka::{Class, Cluster, Isolation, Reading};
 use crate::runtime::failpoint;
 use crate::runtime::{KafkaStreams, Metrics, RuntimeOptions, State, StreamThread, UnitRun};
-use crate::serdes::AvroCodec;
 use crate::state::{StateConfig, StateManager};
 use crate::task::{InternalTopic, StartAt, TopicUse, UnitPlan};
 use crate::time::{ManualClock, MonoTime, Now, SharedClock, SystemClock, WallTime};
 
 use super::scenarios::{self, Bench, Script, numbers};
 
-fn bench(name: &str) -> Bench<MemoryCluster> {
+pub(super) fn bench(name: &str) -> Bench<MemoryCluster> {
     let clock = Arc::new(ManualClock::at(Now { wall: WallTime(1_700_000_000_000), mono: MonoTime(1_000_000_000) }));
     let (cluster, hand) = (MemoryCluster::new(clock.clone()), clock.clone());
     let pass = Arc::new(move |d| hand.advance(d));
@@ -27,15 +25,15 @@ fn bench(name: &str) -> Bench<MemoryCluster> {
 }
 
 /// One input, one output, one partition, copied or summed, with 20 records fed.
-struct Copying {
-    b: Bench<MemoryCluster>,
-    plan: UnitPlan,
-    script: Script,
-    from: TopicName,
-    to: TopicName,
+pub(super) struct Copying {
+    pub b: Bench<MemoryCluster>,
+    pub plan: UnitPlan,
+    pub script: Script,
+    pub from: TopicName,
+    pub to: TopicName,
 }
 
-fn copying(name: &str, sums: bool) -> Copying {
+pub(super) fn copying(name: &str, sums: bool) -> Copying {
     let b = bench(name);
     let (from, to) = (b.topic("in"), b.topic("out"));
     b.create(&from, 1, &[]);
@@ -49,14 +47,14 @@ fn copying(name: &str, sums: bool) -> Copying {
 
 impl Copying {
     /// Committed output: the numbers, or their sums, 1 to `n`.
-    fn expect(&self, n: i64) {
+    pub(super) fn expect(&self, n: i64) {
         let value = |i: i64| if self.script.sums { i * (i + 1) / 2 } else { i };
         let expected: Vec<String> = (1..=n).map(|i| value(i).to_string()).collect();
         let found = self.b.values(&self.to, Isolation::Committed).remove(&Partition(0)).unwrap_or_default();
         assert_eq!(found, expected, "{}", self.b.cluster.dump());
     }
 
-    fn run(&self, thread: &mut StreamThread<MemoryCluster>, count: usize) {
+    pub(super) fn run(&self, thread: &mut StreamThread<MemoryCluster>, count: usize) {
         self.b.run_until_count(&mut [thread], &self.to, count).expect("runs");
     }
 }
@@ -281,42 +279,6 @@ fn a_taken_slot_ends_the_thread_with_its_own_code() {
     c.run(&mut second, 25);
     c.b.stop(second);
     c.expect(25);
-}
-
-/// A codec as a registry client would be: `new…` needs a registry that answers, `lost` is of no schema.
-struct Flaky(Arc<AtomicBool>);
-
-impl AvroCodec for Flaky {
-    fn decode(&self, _: &TopicName, framed: &[u8]) -> crate::error::Result<serde_json::Value> {
-        let text = String::from_utf8_lossy(framed).into_owned();
-        match text.split_once('-') {
-            Some(("new", _)) if self.0.load(Ordering::SeqCst) => {
-                Err(Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, "asking for schema 7"))
-            }
-            Some((_, n)) => Ok(serde_json::json!({ "n": n.parse::<u64>().unwrap() })),
-            None => Err(Error::new(codes::SCHEMA_MISSING, Fault::Data, "asking for schema 9")),
-        }
-    }
-    fn encode(&self, _: &TopicName, _: &serde_json::Value) -> crate::error::Result<Vec<u8>> {
-        unreachable!("nothing is written as Avro")
-    }
-}
-
-/// C020: if this broke, a registry outage would end the process, stop every partition, or make dead letters of good records.
-#[test]
-fn a_registry_outage_holds_up_only_the_partition_that_needs_it() {
-    for reading in [Reading::Shared, Reading::Split] {
-        let down = Arc::new(AtomicBool::new(false));
-        let switch = down.clone();
-        let registry = scenarios::Away {
-            codec: Arc::new(Flaky(down)),
-            away: Box::new(move |away| switch.store(away, Ordering::SeqCst)),
-            known: Box::new(|n| format!("known-{n}").into_bytes()),
-            new: Box::new(|n| format!("new-{n}").into_bytes()),
-            lost: b"lost".to_vec(),
-        };
-        scenarios::a_record_without_its_schema_waits_alone(&bench(&format!("held-{reading:?}")), &registry, reading);
-    }
 }
 
 /// If this broke, an outbox without a known position would be read from a place that skips or repeats effects.

@@ -13,8 +13,12 @@ impl Topology {
     pub fn describe(&self) -> String {
         let mut text = String::from("Topologies:\n ");
         for part in self.subtopologies() {
-            let unit = part.foreign.as_ref().map_or_else(String::new, |u| format!(" (unit {u})"));
-            let _ = writeln!(text, "  Sub-topology: {}{unit}", part.id);
+            let runs = match &part.foreign {
+                Some(unit) => format!(" (unit {unit})"),
+                None if part.global => " for global store (will not generate tasks)".to_owned(),
+                None => String::new(),
+            };
+            let _ = writeln!(text, "  Sub-topology: {}{runs}", part.id);
             for id in &part.nodes {
                 self.describe_node(self.node(*id), &mut text);
             }
@@ -35,8 +39,9 @@ impl Topology {
                 writeln!(text, "    Processor: {} (stores: [{}])", node.name, stores.join(", "))
             }
             Role::Sink(topic) => writeln!(text, "    Sink: {} (topic: {topic})", node.name),
+            Role::ComputedSink => writeln!(text, "    Sink: {} (extractor class: computed)", node.name),
         };
-        if !matches!(node.role, Role::Sink(_)) {
+        if !matches!(node.role, Role::Sink(_) | Role::ComputedSink) {
             let below = self.nodes().iter().filter(|n| n.above.contains(&node.id)).map(|n| n.name.as_str());
             let _ = writeln!(text, "      --> {}", list(below.collect()));
         }
@@ -74,7 +79,7 @@ impl Topology {
                 Role::Sink(topic) => {
                     let _ = writeln!(text, "  n{} --> {}([\"{topic}\"])", node.id.0, topic_id(topic.as_str()));
                 }
-                Role::Step => {}
+                Role::Step | Role::ComputedSink => {}
             }
         }
         text
@@ -94,6 +99,9 @@ impl Topology {
             self.sources_of(part).iter().for_each(|t| field(t.as_str()));
             field("stores");
             part.stores.iter().for_each(|s| field(s.as_str()));
+            let read = self.sources_of(part);
+            let logs = part.stores.iter().filter_map(|s| self.graph.stores.get(s)?.spec.changelog.as_ref());
+            logs.filter(|c| read.contains(&c.topic)).for_each(|c| field(&format!("log {}", c.topic)));
         }
         for r in &self.graph.repartitions {
             field(r.topic.as_str());

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::codes;
+use crate::error::{self, codes};
 use crate::ids::{ApplicationId, StoreName, TopicName, UnitName};
 use crate::processor::{Environment, ProcessorCx, Punctuator};
 use crate::record::InRecord;
+use crate::serdes::{AvroCodec, Shape};
 use crate::state::{StoreId, StoreSpec};
 use crate::task::TaskError;
 
@@ -26,6 +27,8 @@ pub enum Role {
     Step,
     /// Writes a topic.
     Sink(TopicName),
+    /// Writes topics that each record names.
+    ComputedSink,
 }
 
 /// A node.
@@ -60,14 +63,27 @@ pub struct Parts<'a> {
     pub layout: &'a Layout,
     /// Nodes with several parents, made once a task.
     pub shared: HashMap<NodeId, Box<dyn Any>>,
-    /// Nodes that are called by time.
+    /// Nodes that are called without a record.
     pub punctuators: Vec<Box<dyn Punctuator>>,
 }
+
+/// Makes what keeps a store of user code within its bounds, once a task.
+pub type KeeperFactory = Arc<dyn Fn() -> Box<dyn Punctuator> + Send + Sync>;
 
 pub(super) struct StoreEntry {
     pub(super) spec: StoreSpec,
     pub(super) place: Arc<OnceLock<StoreId>>,
     pub(super) users: BTreeSet<NodeId>,
+}
+
+/// Says what is wrong with a record that no step could read.
+pub type GlobalCheck = Arc<dyn Fn(&InRecord, Option<&dyn AvroCodec>) -> error::Result<()> + Send + Sync>;
+
+/// A store that holds a whole topic.
+pub(super) struct GlobalEntry {
+    pub(super) spec: StoreSpec,
+    pub(super) node: NodeId,
+    pub(super) check: GlobalCheck,
 }
 
 /// An internal topic between two sub-topologies.
@@ -84,9 +100,12 @@ pub struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) sources: BTreeMap<NodeId, SourceFactory>,
     pub(super) stores: BTreeMap<StoreName, StoreEntry>,
+    pub(super) globals: BTreeMap<StoreName, GlobalEntry>,
+    pub(super) shapes: BTreeMap<StoreName, (Shape, Shape)>,
     pub(super) repartitions: Vec<Repartition>,
     /// Steps whose inputs must have the same partition count.
     pub(super) copartitioned: Vec<NodeId>,
+    pub(super) keepers: Vec<(StoreName, KeeperFactory)>,
     problems: Vec<(crate::error::Code, String)>,
 }
 
@@ -98,8 +117,11 @@ impl Graph {
             nodes: Vec::new(),
             sources: BTreeMap::new(),
             stores: BTreeMap::new(),
+            globals: BTreeMap::new(),
+            shapes: BTreeMap::new(),
             repartitions: Vec::new(),
             copartitioned: Vec::new(),
+            keepers: Vec::new(),
             problems: Vec::new(),
         }
     }
@@ -110,6 +132,14 @@ impl Graph {
     /// The generated name that the next node would get: `KSTREAM-FILTER-0000000001`.
     pub fn generated(&self, kind: &str) -> String {
         format!("{kind}-{:010}", self.nodes.len())
+    }
+    /// A node's name.
+    pub fn name_of(&self, node: NodeId) -> &str {
+        &self.nodes[node.0].name
+    }
+    /// The nodes that feed a node.
+    pub fn above(&self, node: NodeId) -> &[NodeId] {
+        &self.nodes[node.0].above
     }
     /// Adds a node under `name`, or under a generated one of its `kind`.
     pub fn add(&mut self, kind: &str, name: Option<&str>, role: Role, above: &[NodeId]) -> NodeId {
@@ -136,12 +166,28 @@ impl Graph {
     /// Adds a store; the same name twice is an error.
     pub fn store(&mut self, spec: StoreSpec) -> Arc<OnceLock<StoreId>> {
         let place = Arc::new(OnceLock::new());
-        if self.stores.contains_key(&spec.name) {
-            self.problem(codes::DUPLICATE_NAME, format!("two stores are named `{}`", spec.name));
-        }
+        self.new_store(&spec.name);
         let entry = StoreEntry { spec, place: place.clone(), users: BTreeSet::new() };
         self.stores.insert(entry.spec.name.clone(), entry);
         place
+    }
+    /// Says what keeps a store within its bounds.
+    pub fn keeper(&mut self, store: &StoreName, keeper: KeeperFactory) {
+        self.keepers.push((store.clone(), keeper));
+    }
+    /// Adds a store that holds the whole topic above `node`; every process fills its own, and any step may read it.
+    pub fn global(&mut self, spec: StoreSpec, node: NodeId, check: GlobalCheck) {
+        self.new_store(&spec.name);
+        self.globals.insert(spec.name.clone(), GlobalEntry { spec, node, check });
+    }
+    /// How people write a store's keys and read its values.
+    pub fn shape(&mut self, store: &StoreName, key: Shape, value: Shape) {
+        self.shapes.insert(store.clone(), (key, value));
+    }
+    fn new_store(&mut self, name: &StoreName) {
+        if self.stores.contains_key(name) || self.globals.contains_key(name) {
+            self.problem(codes::DUPLICATE_NAME, format!("two stores are named `{name}`"));
+        }
     }
     /// Lets a step use a store; both then share a sub-topology.
     pub fn uses(&mut self, node: NodeId, store: &StoreName) {
@@ -186,6 +232,15 @@ pub struct Subtopology {
     pub stores: Vec<StoreName>,
     /// Who runs it where that is not the graph's own task.
     pub foreign: Option<UnitName>,
+    /// Whether it only fills a whole-topic store, which no task does.
+    pub global: bool,
+}
+
+impl Subtopology {
+    /// Whether tasks of the graph run it.
+    pub fn has_tasks(&self) -> bool {
+        self.foreign.is_none() && !self.global
+    }
 }
 
 /// A finished graph.
@@ -243,7 +298,9 @@ impl Topology {
     }
     /// The stores that a node uses, in name order.
     pub fn stores_of(&self, node: NodeId) -> Vec<&StoreName> {
-        self.graph.stores.iter().filter(|(_, e)| e.users.contains(&node)).map(|(name, _)| name).collect()
+        let own = self.graph.stores.iter().filter(|(_, e)| e.users.contains(&node)).map(|(name, _)| name);
+        let global = self.graph.globals.iter().filter(|(_, e)| e.node == node).map(|(name, _)| name);
+        own.chain(global).collect()
     }
 }
 
@@ -280,7 +337,8 @@ fn components(graph: &Graph) -> Vec<Subtopology> {
         let used = |e: &StoreEntry| nodes.iter().any(|n| e.users.contains(n));
         let stores = graph.stores.iter().filter(|(_, e)| used(e)).map(|(name, _)| name.clone()).collect();
         let foreign = nodes.iter().find_map(|n| graph.nodes[n.0].foreign.clone());
-        Subtopology { id: id as u32, nodes, stores, foreign }
+        let global = graph.globals.values().any(|g| nodes.contains(&g.node));
+        Subtopology { id: id as u32, nodes, stores, foreign, global }
     };
     groups.into_values().enumerate().map(part).collect()
 }

@@ -15,6 +15,15 @@ pub struct Layout {
     pub partitions: BTreeMap<TopicName, u32>,
     /// Partitions of the operations, outbox, control, commands and plans topics: the largest source, unless set.
     pub operations: u32,
+    /// By topic that is written and that we don't make, where it is known.
+    pub sinks: BTreeMap<TopicName, u32>,
+}
+
+impl Layout {
+    /// Partition counts of all topics that can be written.
+    pub fn written(&self) -> BTreeMap<TopicName, u32> {
+        self.sinks.iter().chain(&self.partitions).map(|(t, n)| (t.clone(), *n)).collect()
+    }
 }
 
 impl Topology {
@@ -28,32 +37,39 @@ impl Topology {
                 None => drop(d.general(codes::TOPIC_MISSING, format!("the source topic {topic} does not exist"))),
             }
         }
-        layout.operations = operations.unwrap_or_else(|| layout.partitions.values().copied().max().unwrap_or(1));
+        let own = self.subtopologies().iter().filter(|s| s.has_tasks()).flat_map(|s| self.sources_of(s));
+        let largest = own.filter_map(|t| layout.partitions.get(&t)).max().copied();
+        layout.operations = operations.or(largest).unwrap_or(1);
+        let sinks = self.external_sinks().into_iter();
+        layout.sinks = sinks.filter_map(|t| external.get(&t).map(|n| (t, *n))).collect();
         self.size_repartitions(&mut layout);
         self.prove_copartitioning(&layout, &mut d);
         d.or(Some(layout))
     }
 
     /// A repartition topic gets its declared count, else that of the topics it is joined with, else the largest count that feeds
-    /// it. One may feed another, so this goes on until nothing changes.
+    /// it or those it is joined with. One may feed another, so this goes on until nothing changes.
     fn size_repartitions(&self, layout: &mut Layout) {
-        for repartition in &self.graph.repartitions {
-            let joined = self.joined_with(&repartition.topic);
-            let given = joined.iter().filter_map(|t| layout.partitions.get(t)).max().copied();
-            if let Some(n) = repartition.partitions.or(given) {
-                layout.partitions.insert(repartition.topic.clone(), n);
-            }
+        let all = &self.graph.repartitions;
+        let largest = |l: &Layout, topics: BTreeSet<TopicName>| topics.iter().filter_map(|t| l.partitions.get(t)).max().copied();
+        let feeding = |l: &Layout, topic: &TopicName| {
+            let sinks = all.iter().filter(|r| r.topic == *topic).map(|r| r.sink);
+            largest(l, sinks.flat_map(|sink| self.sources_above(sink)).collect())
+        };
+        for r in all {
+            layout.partitions.extend(r.partitions.map(|n| (r.topic.clone(), n)));
         }
-        for _ in 0..=self.graph.repartitions.len() {
-            for repartition in &self.graph.repartitions {
-                if layout.partitions.contains_key(&repartition.topic) {
-                    continue;
-                }
-                let feeding = self.sources_above(repartition.sink);
-                if let Some(n) = feeding.iter().filter_map(|t| layout.partitions.get(t)).max().copied() {
-                    layout.partitions.insert(repartition.topic.clone(), n);
-                }
-            }
+        for _ in 0..all.len() {
+            let open = || all.iter().filter(|r| !layout.partitions.contains_key(&r.topic));
+            let beside = open().find_map(|r| Some((&r.topic, largest(layout, self.joined_with(&r.topic))?)));
+            let by_feed = || {
+                open().find_map(|r| {
+                    let group = self.joined_with(&r.topic).into_iter().chain([r.topic.clone()]);
+                    Some((&r.topic, group.filter_map(|t| feeding(layout, &t)).max()?))
+                })
+            };
+            let Some((topic, n)) = beside.or_else(by_feed) else { break };
+            layout.partitions.insert(topic.clone(), n);
         }
     }
 

@@ -5,9 +5,11 @@ mod describe;
 mod graph;
 mod layout;
 mod plan;
+mod stores;
 mod stream_task;
 
-pub use graph::{Graph, Ingest, Node, NodeId, Parts, Role, SourceFactory, Subtopology, Topology};
+pub use graph::{GlobalCheck, Graph, Ingest, KeeperFactory, Node, NodeId, Parts, Role, SourceFactory, Subtopology, Topology};
 pub use layout::Layout;
 pub use plan::Environments;
+pub use stores::StoreInfo;
 pub use stream_task::StreamTask;

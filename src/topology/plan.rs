@@ -7,10 +7,11 @@ use crate::ids::TopicName;
 use crate::kafka::Reading;
 use crate::processor::{BadRecords, Environment};
 use crate::serdes::AvroCodec;
-use crate::state::StoreId;
-use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
+use crate::state::{Globals, StoreId};
+use crate::task::{GlobalPlan, InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
 
-use super::{Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
+use super::graph::GlobalEntry;
+use super::{KeeperFactory, Layout, Role, SourceFactory, StreamTask, Subtopology, Topology};
 
 /// What all tasks of a topology get from outside.
 #[derive(Clone)]
@@ -21,13 +22,31 @@ pub struct Environments {
     pub bad: BadRecords,
     /// Where reading starts on topics that the group never read.
     pub start: StartAt,
+    /// Stores that hold a whole topic, to be opened by the process.
+    pub globals: Globals,
 }
 
 impl Topology {
     /// The sub-topologies that stream tasks run; those of operations and effects are planned by their own modules.
     pub fn plan(&self, layout: &Arc<Layout>, environments: &Environments) -> Vec<SubtopologyPlan> {
-        let own = self.subtopologies().iter().filter(|s| s.foreign.is_none());
+        let own = self.subtopologies().iter().filter(|s| s.has_tasks());
         own.map(|s| self.plan_one(s, layout.clone(), environments.clone())).collect()
+    }
+
+    /// The whole-topic stores that each process fills.
+    pub fn globals(&self, layout: &Layout, environments: &Environments) -> Vec<GlobalPlan> {
+        let plan = |entry: &GlobalEntry| {
+            let topic = entry.spec.changelog.as_ref()?.topic.clone();
+            let (check, avro) = (entry.check.clone(), environments.avro.clone());
+            Some(GlobalPlan {
+                spec: entry.spec.clone(),
+                partitions: layout.partitions.get(&topic).copied()?,
+                topic,
+                check: Arc::new(move |r| check(r, avro.as_deref())),
+                skips: environments.bad != BadRecords::Fail,
+            })
+        };
+        self.graph.globals.values().filter_map(plan).collect()
     }
 
     fn plan_one(&self, part: &Subtopology, layout: Arc<Layout>, environments: Environments) -> SubtopologyPlan {
@@ -53,12 +72,22 @@ impl Topology {
             reading,
         });
         let sources = sources.collect();
-        let factories = Arc::new(factories);
+        let (factories, keepers) = (Arc::new(factories), Arc::new(self.keepers_of(part)));
         let build = move |seed: TaskSeed| -> crate::error::Result<Box<dyn crate::task::Task>> {
-            let environment = Environment { task: seed.id, avro: environments.avro.clone(), bad: environments.bad.clone() };
-            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone())))
+            let environment = Environment {
+                task: seed.id,
+                avro: environments.avro.clone(),
+                bad: environments.bad.clone(),
+                dropped: seed.dropped,
+                globals: environments.globals.clone(),
+            };
+            Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone(), keepers.clone())))
         };
         SubtopologyPlan { id: part.id, sources, stores, build: Arc::new(build) }
+    }
+
+    fn keepers_of(&self, part: &Subtopology) -> Vec<KeeperFactory> {
+        self.graph.keepers.iter().filter(|(store, _)| part.stores.contains(store)).map(|(_, keeper)| keeper.clone()).collect()
     }
 
     /// Topics that must exist: repartition topics and changelogs (ours), sources and sinks (the user's).
@@ -72,9 +101,11 @@ impl Topology {
                 usage: TopicUse::Internal,
             });
         }
-        for part in self.subtopologies().iter().filter(|s| s.foreign.is_none()) {
+        for part in self.subtopologies().iter().filter(|s| s.has_tasks()) {
             let tasks = self.sources_of(part).iter().filter_map(|t| layout.partitions.get(t)).max().copied();
-            for changelog in part.stores.iter().filter_map(|s| self.graph.stores[s].spec.changelog.as_ref()) {
+            let read = self.sources_of(part);
+            let logs = part.stores.iter().filter_map(|s| self.graph.stores[s].spec.changelog.as_ref());
+            for changelog in logs.filter(|c| !read.contains(&c.topic)) {
                 all.push(InternalTopic {
                     name: changelog.topic.clone(),
                     partitions: tasks,

@@ -10,7 +10,7 @@ use crate::record::InRecord;
 use crate::task::{Close, Task, TaskError, TxCx, Urgency};
 use crate::time::{MonoTime, Now, WallTime};
 
-use super::{Ingest, Layout, Parts, SourceFactory};
+use super::{Ingest, KeeperFactory, Layout, Parts, SourceFactory};
 
 /// Runs the nodes of one sub-topology. After an abort all nodes are made anew, so what user code kept in memory can't survive the
 /// transaction that it belonged to.
@@ -18,6 +18,7 @@ pub struct StreamTask {
     environment: Environment,
     layout: Arc<Layout>,
     factories: Arc<BTreeMap<Vec<TopicName>, SourceFactory>>,
+    keepers: Arc<Vec<KeeperFactory>>,
     sources: BTreeMap<TopicName, usize>,
     ingests: Vec<Box<dyn Ingest>>,
     punctuators: Vec<Box<dyn Punctuator>>,
@@ -28,11 +29,17 @@ pub struct StreamTask {
 
 impl StreamTask {
     /// A task without nodes; [`Task::restored`] makes them.
-    pub fn new(environment: Environment, layout: Arc<Layout>, factories: Arc<BTreeMap<Vec<TopicName>, SourceFactory>>) -> Self {
+    pub fn new(
+        environment: Environment,
+        layout: Arc<Layout>,
+        factories: Arc<BTreeMap<Vec<TopicName>, SourceFactory>>,
+        keepers: Arc<Vec<KeeperFactory>>,
+    ) -> Self {
         Self {
             environment,
             layout,
             factories,
+            keepers,
             sources: BTreeMap::new(),
             ingests: Vec::new(),
             punctuators: Vec::new(),
@@ -53,13 +60,15 @@ impl StreamTask {
             }
         }
         self.punctuators = parts.punctuators;
+        self.punctuators.extend(self.keepers.iter().map(|make| make()));
     }
 }
 
 impl Task for StreamTask {
-    fn restored(&mut self, _cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn restored(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         self.make_nodes();
-        Ok(())
+        let mut cx = ProcessorCx::new(cx, &self.environment, None, self.stream_time.1);
+        self.punctuators.iter_mut().try_for_each(|p| p.restored(&mut cx))
     }
 
     fn process(&mut self, record: InRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
@@ -68,9 +77,9 @@ impl Task for StreamTask {
             return Err(Error::new(codes::BUG, Fault::Bug, doing).into());
         };
         self.dirty = true;
-        self.stream_time.1 = self.stream_time.1.max(record.timestamp);
         let mut cx = ProcessorCx::new(cx, &self.environment, Some(&record), self.stream_time.1);
         self.ingests[source].ingest(&record, &mut cx).map_err(held)?;
+        self.stream_time.1 = cx.stream_time();
         for p in &mut self.punctuators {
             if p.is_due(cx.now(), self.stream_time.1) {
                 p.run_due(cx.now(), &mut cx).map_err(held)?;
@@ -98,8 +107,9 @@ impl Task for StreamTask {
         if self.dirty { Urgency::WhenDrained } else { Urgency::None }
     }
 
-    fn before_commit(&mut self, _cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        Ok(())
+    fn before_commit(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let mut cx = ProcessorCx::new(cx, &self.environment, None, self.stream_time.1);
+        self.punctuators.iter_mut().try_for_each(|p| p.before_commit(&mut cx))
     }
 
     fn committed(&mut self, _at: Now) {

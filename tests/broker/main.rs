@@ -3,10 +3,14 @@
 mod conformance;
 mod faults;
 mod kills;
+mod lost;
 mod processes;
 mod registry;
 mod scenarios;
 mod story;
+mod streams;
+mod tables;
+mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! The program as a user runs it: a member that is told to stop, a slot that is taken twice, the demo.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -11,41 +13,51 @@ use crate::story::program;
 use crate::{alone, shared, stack, until};
 
 /// A member of the orders application that runs until it is told to stop; killed when dropped.
-struct Running {
+pub struct Running {
     child: Child,
     log: std::path::PathBuf,
 }
 
 impl Running {
     fn start(topology: &Path, state: &Path, name: &str) -> Self {
+        Self::with(topology, state, name, &[])
+    }
+    /// With more settings, by their variables; empty ones are left out.
+    pub fn with(topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
         let log = state.with_file_name(format!("{name}.log"));
         let child = Command::new(program())
-            .args(["run", "--ordinal", "0", "--listen", "", "--log", "info", "--state-dir"])
+            .args(["run", "--ordinal", "0", "--log", "info", "--state-dir"])
             .args([state, topology])
             .env("READBACK_BROKERS", stack().brokers())
             .env("READBACK_REGISTRY", stack().registry())
+            .env("READBACK_ADMIN__LISTEN", "")
             .env("READBACK_REGISTRY__REGISTER", "true")
             .env("READBACK_TOPICS__CREATE", "true")
             .env("READBACK_GROUP__SESSION_TIMEOUT", "6s")
             .env("READBACK_GROUP__TRANSACTION_TIMEOUT", "5s")
             // Nobody listens there: nothing is sent in these tests.
             .envs([("ORDERS_URL", "http://127.0.0.1:9"), ("MODEL_URL", "http://127.0.0.1:9")])
+            .envs(more.iter().copied().filter(|(_, value)| !value.is_empty()))
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("a log"))
             .spawn()
             .expect("the program starts");
         Self { child, log }
     }
-    fn said(&self) -> String {
+    pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
-    fn until_running(&mut self) {
+    pub fn until_running(&mut self) {
         until("the member runs", || {
             assert!(self.child.try_wait().expect("status").is_none(), "it ended: {}", self.said());
             self.said().contains("Running").then_some(())
         });
     }
-    fn terminate(&mut self) -> ExitStatus {
+    /// How it has ended, if it has.
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("status")
+    }
+    pub fn terminate(&mut self) -> ExitStatus {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
         kill_process(pid, Signal::TERM).expect("is there");
         until("it leaves on SIGTERM", || self.child.try_wait().expect("status"))
@@ -59,7 +71,7 @@ impl Drop for Running {
     }
 }
 
-fn orders(work: &Path, name: &str) -> std::path::PathBuf {
+pub fn orders(work: &Path, name: &str) -> std::path::PathBuf {
     write_orders(work, &format!("{name}-{}.", &uuid::Uuid::new_v4().simple().to_string()[..6]), "http://127.0.0.1:9")
         .expect("a topology")
 }
@@ -75,7 +87,69 @@ fn sigterm_ends_a_member_in_order() {
     assert_eq!(ended.code(), Some(0), "{}", member.said());
 }
 
-/// If this broke, two processes in one slot would fence each other for ever, or the operator would not be told.
+/// What a probe answers: status and body.
+fn probe(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut to = TcpStream::connect(address).ok()?;
+    write!(to, "GET {path} HTTP/1.1\r\nHost: readback\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    to.read_to_string(&mut answer).ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+}
+
+/// If this broke, a member that can't reach broker or registry at start would end, or not say why it is not ready, or not stop.
+#[test]
+fn what_is_unreachable_at_start_is_waited_for_with_the_reason_shown() {
+    let _shared = shared();
+    let nobody = [("READBACK_BROKERS", "127.0.0.1:9", "RB0301"), ("READBACK_REGISTRY", "http://127.0.0.1:9", "RB0503")];
+    for (setting, address, code) in nobody {
+        let work = tempfile::tempdir().expect("a directory");
+        let topology = orders(work.path(), "unreachable");
+        let more = [(setting, address), ("READBACK_ADMIN__LISTEN", "127.0.0.1:0")];
+        let mut member = Running::with(&topology, &work.path().join("state"), "member", &more);
+        let listens = until("it listens", || {
+            let said = member.said();
+            let at = said.lines().find(|l| l.contains("metrics and health"))?.split("address=").nth(1)?.to_owned();
+            Some(at.split_whitespace().next()?.to_owned())
+        });
+        let reason = until("the reason is shown", || {
+            assert!(member.try_wait().is_none(), "it ended: {}", member.said());
+            probe(&listens, "/health/ready").filter(|(status, body)| *status == 503 && body.contains(code)).map(|(_, body)| body)
+        });
+        assert!(reason.contains("127.0.0.1:9"), "{reason}");
+        assert_eq!(probe(&listens, "/health/live").map(|(status, _)| status), Some(200));
+        assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
+    }
+}
+
+/// C052: if this broke, a transaction timeout that the broker does not take would be found out by a failing member that does not say
+/// which two numbers contradict.
+#[test]
+fn c052_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let more = [("READBACK_GROUP__TRANSACTION_TIMEOUT", "20m")];
+    let mut member = Running::with(&orders(work.path(), "timeout"), &work.path().join("state"), "member", &more);
+    let ended = until("it ends", || member.try_wait());
+    assert_eq!(ended.code(), Some(2), "{}", member.said());
+    let said = member.said();
+    assert!(said.contains("transaction.max.timeout.ms 15m") && said.contains("20m"), "{said}");
+}
+
+/// C059: if this broke, a member would hang in its client when it is told to stop while no broker answers, until it is killed.
+#[test]
+fn c059_sigterm_ends_a_member_whose_broker_is_away() {
+    let _alone = alone();
+    let work = tempfile::tempdir().expect("a directory");
+    let mut member = Running::start(&orders(work.path(), "away"), &work.path().join("state"), "member");
+    member.until_running();
+    stack().stop_broker().expect("stops");
+    let ended = member.terminate();
+    stack().start_broker().expect("starts");
+    assert_eq!(ended.code(), Some(0), "{}", member.said());
+}
+
+/// C050: if this broke, two processes in one slot would fence each other for ever, or the operator would not be told.
 #[test]
 fn a_slot_taken_twice_ends_one_process_with_exit_code_5() {
     let _shared = shared();

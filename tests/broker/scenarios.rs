@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use readback::ids::Tp;
 use readback::kafka::rdkafka::{RdCluster, RdConfig};
-use readback::kafka::{Isolation, Reading};
+use readback::kafka::{Cluster, Isolation, Reading};
 use readback::runtime::{RuntimeOptions, StreamThread};
 use readback::testing::proxy::{END_TXN, Fate, Proxy};
 use readback::testing::scenarios::{self, Bench, Script, numbers};
@@ -13,7 +14,7 @@ use readback::time::SystemClock;
 
 use crate::{alone, cluster_at, restart_broker, shared, stack, until};
 
-fn bench(name: &str, cluster: RdCluster) -> Bench<RdCluster> {
+pub fn bench(name: &str, cluster: RdCluster) -> Bench<RdCluster> {
     let options = RuntimeOptions {
         session_timeout: Duration::from_secs(6),
         transaction_timeout: Duration::from_secs(5),
@@ -154,4 +155,90 @@ fn a_broker_killed_inside_a_transaction_leaves_exact_output() {
     }
     s.b.stop(thread);
     s.expect_exact();
+}
+
+/// If this broke, a broker that is away for longer than a session would cost every member its life: on its return the group calls
+/// them fenced, each by its own former membership.
+#[test]
+fn a_broker_away_for_longer_than_a_session_costs_no_member() {
+    let _alone = alone();
+    let mut s = Summing::new("away", cluster_at(stack().brokers()));
+    // Longer than the broker is away, so that none of its markers is lost at its return.
+    s.b.options.transaction_timeout = Duration::from_secs(40);
+    let (mut one, mut two) = (s.thread(0), s.thread(1));
+    s.feed(20);
+    s.settle(&mut [&mut one, &mut two]);
+    stack().stop_broker().expect("stops");
+    let restart = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_secs(14));
+        stack().start_broker().expect("start");
+    });
+    while !restart.is_finished() {
+        s.b.round(&mut [&mut one, &mut two]).expect("both live on");
+    }
+    restart.join().expect("the broker is back");
+    s.feed(20);
+    s.settle(&mut [&mut one, &mut two]);
+    s.b.stop(one);
+    s.b.stop(two);
+    s.expect_exact();
+}
+
+/// C049: if this broke, a transaction that the broker took back by its timeout, while the process stood still, would stop the thread,
+/// or its records would come twice or never.
+#[test]
+fn c049_a_transaction_that_the_broker_timed_out_is_done_again() {
+    let _shared = shared();
+    let mut s = Summing::new("timed-out", cluster_at(stack().brokers()));
+    s.b.options.transaction_timeout = Duration::from_millis(1_500);
+    let mut thread = s.thread(0);
+    s.feed(20);
+    s.settle(&mut [&mut thread]);
+    let out = Tp::new(s.script.to.clone(), 0);
+    for _ in 0..2 {
+        s.feed(20);
+        for _ in 0..3 {
+            thread.turn(s.b.clock.now()).expect("turns");
+        }
+        // It stands still until no transaction is open any more: the broker has ended it.
+        let mut reader = s.b.cluster.reader(Isolation::Committed).expect("a reader");
+        crate::until("the broker's timeout", || {
+            let (_, stable) = reader.ends(&out, Isolation::Committed).ok()?;
+            let (_, high) = reader.ends(&out, Isolation::Uncommitted).ok()?;
+            (stable == high).then_some(())
+        });
+        s.settle(&mut [&mut thread]);
+    }
+    s.b.stop(thread);
+    s.expect_exact();
+}
+
+/// C056: if this broke, a commit that meets a rebalance would stall a member, or cost it its partitions for good.
+#[test]
+fn c056_partitions_go_on_while_members_come_and_go() {
+    let _shared = shared();
+    let b = bench("churn", cluster_at(stack().brokers()));
+    let (from, to) = (b.topic("in"), b.topic("out"));
+    b.create(&from, 6, &[]);
+    b.create(&to, 6, &[]);
+    let plan = b.unit(vec![Script::copy(&to).plan(0, &[(&from, Reading::Shared)])]);
+    let mut first = b.thread(&plan, 0);
+    let mut fed = 0;
+    let mut feed = |threads: &mut [&mut StreamThread<RdCluster>]| {
+        (0..6).for_each(|p| b.feed(&from, p, &numbers(fed / 6 + 1, 20, &["k"])));
+        fed += 120;
+        b.run_until_count(threads, &to, fed).expect("every partition goes on");
+    };
+    for _ in 0..2 {
+        feed(&mut [&mut first]);
+        let (mut second, mut third) = (b.thread(&plan, 1), b.thread(&plan, 2));
+        feed(&mut [&mut first, &mut second, &mut third]);
+        b.stop(second);
+        feed(&mut [&mut first, &mut third]);
+        b.stop(third);
+        feed(&mut [&mut first]);
+    }
+    b.stop(first);
+    let expected: Vec<String> = (1..=fed / 6).map(|n| n.to_string()).collect();
+    assert!(b.values(&to, Isolation::Committed).into_values().all(|v| v == expected));
 }

@@ -84,7 +84,7 @@ impl Rig {
         let clock = Arc::new(ManualClock::at(Now::default()));
         clock.advance(Duration::from_secs(1));
         let id = TaskId { subtopology: 1, partition: Partition(home) };
-        let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1 };
+        let seed = TaskSeed { id, wake: Wake::none(), clock: clock.clone(), assignment: 1, dropped: Arc::new(|_, _| ()) };
         let task = (plan.build)(seed).expect("a task");
         let mut rig = Self { task, stores: TaskStores::in_memory(Partition(home), plan.stores), clock, home, next: 0 };
         rig.cx(|task, cx| task.restored(cx));

@@ -42,7 +42,9 @@ pub fn against(
     schemas(report, application, registry)
 }
 
-fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap<String, String>, brokers: u32) {
+/// Times of this process that the broker does not take.
+pub fn timeouts(config: &ProcessConfig, found: &BTreeMap<String, String>) -> Vec<Finding> {
+    let mut told = Vec::new();
     let number = |key: &str| found.get(key).and_then(|v| v.parse::<u64>().ok());
     let over = |limit: &str, ours: Duration| number(limit).filter(|max| ours.as_millis() > u128::from(*max));
     for (limit, setting, ours) in [
@@ -52,14 +54,20 @@ fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap
         if let Some(max) = over(limit, ours) {
             let (max, ours) = (show_duration(Duration::from_millis(max)), show_duration(ours));
             let text = format!("the broker allows {limit} {max}, this process asks for {ours}");
-            report.contradictions.push(Finding::new(codes::RESERVED_SETTING, text, format!("lower {setting}, or raise {limit}")));
+            told.push(Finding::new(codes::RESERVED_SETTING, text, format!("lower {setting}, or raise {limit}")));
         }
     }
     let least = number("group.min.session.timeout.ms").map(Duration::from_millis);
     if let Some(least) = least.filter(|least| config.group.session_timeout.0 < *least) {
         let text = format!("the broker wants sessions of at least {}", show_duration(least));
-        report.contradictions.push(Finding::new(codes::RESERVED_SETTING, text, "raise group.session_timeout"));
+        told.push(Finding::new(codes::RESERVED_SETTING, text, "raise group.session_timeout"));
     }
+    told
+}
+
+fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap<String, String>, brokers: u32) {
+    report.contradictions.extend(timeouts(config, found));
+    let number = |key: &str| found.get(key).and_then(|v| v.parse::<u64>().ok());
     for key in ["transaction.state.log.replication.factor", "offsets.topic.replication.factor"] {
         if brokers > 1 && number(key) == Some(1) {
             let text = format!("{key} is 1: a lost disk loses what commits rest on");

@@ -17,7 +17,7 @@ use crate::intents::topics as names;
 use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
 
-pub use cluster::against;
+pub use cluster::{against, timeouts};
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -156,6 +156,7 @@ fn inside(application: &Application, part: &Subtopology) -> Vec<Edge> {
     let sinks = part.nodes.iter().filter_map(|id| match &topology.node(*id).role {
         Role::Sink(topic) if *topic == intake => Some("outbox".to_owned()),
         Role::Sink(topic) => Some(topic.to_string()),
+        Role::ComputedSink => Some("topics that records name".to_owned()),
         _ => None,
     });
     let mut to: Vec<String> = sinks.collect();

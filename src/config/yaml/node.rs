@@ -216,8 +216,9 @@ impl Node {
 
     /// Reports that something else belongs here.
     pub fn wrong<T>(&self, wanted: &str, d: &mut Diagnostics) -> Option<T> {
-        let found = match self.plain() {
-            Some(text) if !self.is_null() && text.len() <= 40 => format!("`{text}`"),
+        let found = match &self.kind {
+            Kind::Scalar { text, plain: true } if !self.is_null() && text.len() <= 40 => format!("`{text}`"),
+            Kind::Scalar { text, plain: false } if text.len() <= 40 => format!("`\"{text}\"`"),
             _ => self.word().to_owned(),
         };
         d.error(codes::BAD_VALUE, &self.at, format!("expected {wanted}, found {found}")).label("this");

@@ -4,6 +4,7 @@
 mod commands;
 mod library;
 mod precondition;
+mod tables;
 
 use std::sync::Arc;
 

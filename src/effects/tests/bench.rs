@@ -282,7 +282,7 @@ impl Bench {
 
     fn make(config: &EffectsConfig, clock: &Arc<ManualClock>, assignment: u64) -> EffectTask {
         let id = TaskId { subtopology: 1, partition: Partition(0) };
-        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment };
+        let seed = TaskSeed { id, wake: Wake::none(), clock: Arc::clone(clock) as _, assignment, dropped: Arc::new(|_, _| ()) };
         EffectTask::new(Arc::new(config.clone()), seed)
     }
 
@@ -367,6 +367,11 @@ impl Bench {
     pub fn after(&mut self, d: Duration) {
         self.clock.advance(d);
         self.step();
+    }
+    /// Its partition is about to go: what comes before the last commit.
+    pub fn leave(&mut self) {
+        self.task.leaving();
+        self.turn();
     }
     /// The old task is gone, in order or not; a new one stands over the same committed stores. `process` = another process.
     pub fn replace(&mut self, process: bool) {

@@ -1,11 +1,9 @@
 //! Public cases of the effect stage, on the pure code and on the task over a scripted network.
 
-use std::sync::Arc;
-
 use super::bench::{Bench, intent, rules, sec};
 use super::decide::{out, queued, rest, send, t};
 use crate::contract::Retention;
-use crate::effects::{Action, Metrics, Phase, Rules, Shared, fold};
+use crate::effects::{Action, Phase, Rules, fold};
 use crate::error::codes;
 use crate::http::Wire;
 use crate::intents::{AnswerClass, Intent, Status};
@@ -129,32 +127,4 @@ fn c110_sending_without_an_outcome_turns_unknown_and_is_read_back() {
     b.network.end(0, Wire::MaybeSent("no answer in 2 s".into()));
     b.step();
     assert_eq!(b.ledger("op-1").unwrap().phase, Phase::Unknown, "no answer is not a \"no\"");
-}
-
-/// C119: labels must not grow with operations, tenants or error texts: the number of series is known beforehand.
-#[test]
-fn c119_series_do_not_grow_with_what_passes_through() {
-    let registry = prometheus::Registry::new();
-    let mut b = Bench::new(rules());
-    b.config.shared = Arc::new(Shared::measured(Metrics::new(&registry).unwrap()));
-    b.replace(false);
-    let run = |b: &mut Bench, from: usize, to: usize| {
-        for n in from..to {
-            b.outbox(&of(&format!("tenant-{n}"), &format!("op-{n}")));
-            b.commit();
-            let call = b.network.seen().len() - 1;
-            b.network.answer(call, [422, 418, 500, 503][n % 4], &format!("error text {n}"));
-            b.step();
-            b.network.answer_reads(r#"{"ours": 1}"#);
-            b.after(sec(60));
-            b.network.answer_reads(r#"{"ours": 1}"#);
-            b.step();
-        }
-        registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>()
-    };
-    let few = run(&mut b, 0, 40);
-    let many = run(&mut b, 40, 200);
-    assert_eq!(few, many);
-    let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
-    assert!(!["tenant-", "op-", "error text"].iter().any(|part| text.contains(part)), "{text}");
 }

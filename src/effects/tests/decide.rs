@@ -218,3 +218,28 @@ fn the_record_survives_its_schema() {
         }
     }
 }
+
+/// If this broke, a record could grow beyond what a broker takes, and the write that is refused would end the unit for all.
+#[test]
+fn a_record_beyond_its_limit_is_parked_and_sends_nothing_more() {
+    let rules = rules();
+    let mut r = run(&rules, &[(1, out(1, AnswerClass::MaybeSent))]);
+    r.reference = Some("x".repeat(super::super::status::RECORD_BYTES));
+    let Action::Park(code, _) = decide(&r, &facts(), &rules, t(2)) else { panic!("{:?}", decide(&r, &facts(), &rules, t(2))) };
+    assert_eq!(code, codes::LEDGER_TOO_LARGE);
+    rest(&mut r, &rules, t(2));
+    r.forced_by = Some("somebody".into());
+    assert!(!matches!(decide(&r, &facts(), &rules, t(3)), Action::Journal(_)), "not by force either");
+
+    let mut held = LedgerRecord::held(queued().key(), t(900));
+    let mut long = command(CommandKind::Cancel, "op-1", "c-1");
+    long.reason = "x".repeat(super::super::status::COMMAND_BYTES);
+    let reply = fold(&mut held, Event::Command { command: Box::new(long), burned: vec![] }, &rules, t(1)).expect("an answer");
+    assert_eq!((reply.code, held.held.len()), (Some(codes::COMMAND_REFUSED), 0));
+    for n in 0..40 {
+        let mut command = command(CommandKind::Cancel, "op-1", &format!("c-{n}"));
+        command.reason = "x".repeat(15_000);
+        fold(&mut held, Event::Command { command: Box::new(command), burned: vec![] }, &rules, t(1));
+    }
+    assert!(held.held.len() > 10 && held.weight() <= super::super::status::RECORD_BYTES, "{}", held.held.len());
+}

@@ -158,6 +158,51 @@ fn within_a_process_the_burn_decides() {
     assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Maybe, "handed over: no proof");
 }
 
+/// If this broke, a call that never left would be unknown to the next owner, and would wait for settle and a readback before it is made.
+#[test]
+fn what_has_not_left_yet_is_recorded_as_unsent_when_the_partition_goes() {
+    let mut b = sent();
+    b.outbox(&intent("op-2"));
+    b.commit();
+    b.leave();
+    b.commit();
+    assert!(!b.network.leave(1), "it was taken back before its first byte");
+    assert_eq!(b.ledger("op-2").unwrap().attempts[0].state, AttemptState::Unsent);
+    assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Journaled, "that one has left");
+    b.replace(true);
+    b.step();
+    assert_eq!(b.network.posts(), 3, "the next owner, another process, makes it at once");
+    let again = b.ledger("op-2").unwrap();
+    assert_eq!(again.attempts[1].warrants[0].kind, WarrantKind::Unsent);
+    assert_eq!(b.ledger("op-1").unwrap().attempts.len(), 1);
+
+    // Journalled in the very transaction that is the last one.
+    let mut b = Bench::new(rules());
+    b.outbox(&intent("op-1"));
+    b.leave();
+    b.commit();
+    assert!(b.network.seen().is_empty());
+    assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Unsent);
+}
+
+/// C055: if this broke, an effect that ended while its partition was handed over would be thrown away, and the next owner send it again.
+#[test]
+fn c055_what_ends_during_the_hand_over_reaches_the_next_owner() {
+    let mut b = sent();
+    b.leave();
+    b.commit();
+    b.replace(false);
+    b.step();
+    b.network.answer(0, 201, "order-7");
+    b.step();
+    b.loop_control();
+    b.commit();
+    assert_eq!(b.ledger("op-1").unwrap().attempts[0].state, AttemptState::Applied, "by the former owner's word");
+    b.network.answer_reads(r#"{"ours": 1}"#);
+    b.step();
+    assert_eq!((b.ledger("op-1").unwrap().end, b.network.posts()), (Some(Status::Confirmed), 1));
+}
+
 /// C109: what a former owner saw must not be lost, and without its token it must not count: it can neither send nor mark (C14,
 /// rule 13).
 #[test]

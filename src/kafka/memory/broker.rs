@@ -135,6 +135,19 @@ impl Broker {
         self.settle();
     }
 
+    /// Deletes a topic, and with it every group's positions in it.
+    pub fn delete(&mut self, name: &TopicName) {
+        self.topics.remove(name);
+        let now = self.now();
+        for group in self.groups.values_mut() {
+            group.forget(name);
+            if group.reads(name) {
+                group.prepare(now);
+            }
+        }
+        self.settle();
+    }
+
     pub fn log(&self, tp: &Tp) -> Option<&Log> {
         self.topics.get(&tp.topic)?.logs.get(usize::try_from(tp.partition.0).ok()?)
     }

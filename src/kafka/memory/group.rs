@@ -228,6 +228,11 @@ impl Group {
         }
     }
 
+    /// Drops all positions in a topic.
+    pub fn forget(&mut self, topic: &TopicName) {
+        self.committed.retain(|tp, _| tp.topic != *topic);
+    }
+
     /// All committed positions.
     pub fn positions(&self) -> BTreeMap<Tp, NextOffset> {
         self.committed.iter().map(|(tp, (at, _))| (tp.clone(), *at)).collect()

@@ -125,6 +125,12 @@ impl Log {
         isolation == Isolation::Uncommitted || entry.by.is_none_or(|tx| !self.aborted.contains(&tx))
     }
 
+    /// Drops everything from `end` on.
+    pub fn cut_after(&mut self, end: NextOffset) {
+        self.entries.split_off(&end.0);
+        self.end = self.end.min(end.0);
+    }
+
     /// Deletes what lies before `to`; `false` where that is beyond the end.
     pub fn delete_before(&mut self, to: NextOffset) -> bool {
         if to.0 > self.end {

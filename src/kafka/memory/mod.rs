@@ -5,7 +5,7 @@
 //! stands still (and comes back) is one whose clients are not called while the clock moves on.
 //!
 //! Known differences from a real cluster: records reach the log in `send`, not some time before `flush`; a heartbeat is sent by
-//! every [`Source::next`](super::Source::next), not by a thread of the client; there is one broker, and it never loses anything.
+//! every [`Source::next`](super::Source::next), not by a thread of the client; there is one broker, and it loses only what it is told to.
 
 mod admin;
 mod broker;
@@ -107,6 +107,17 @@ impl MemoryCluster {
     /// Adds partitions up to `to`; groups that read the topic rebalance.
     pub fn add_partitions(&self, topic: &TopicName, to: u32) {
         self.broker().grow(topic, to);
+    }
+
+    /// Deletes a topic with all positions in it; groups that read it rebalance.
+    pub fn delete(&self, topic: &TopicName) {
+        self.broker().delete(topic);
+        self.changed();
+    }
+
+    /// Cuts off what a partition has from `end` on, as an unclean election does; groups keep their positions.
+    pub fn cut_after(&self, tp: &Tp, end: NextOffset) {
+        self.broker().log_mut(tp).into_iter().for_each(|log| log.cut_after(end));
     }
 
     /// Compacts a topic: the last committed record of each key below the last stable offset stays.

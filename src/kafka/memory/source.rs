@@ -169,7 +169,7 @@ impl MemorySource {
             Read::OutOfRange => {
                 cursor.stuck = true;
                 let detail = format!("offset {} is out of range", cursor.at);
-                Some(Input::Fault(KafkaFault::new(Class::Config, "fetching", tp, detail)))
+                Some(Input::Fault(KafkaFault::new(Class::Gone, "fetching", tp, detail)))
             }
         }
     }

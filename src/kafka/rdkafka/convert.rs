@@ -99,6 +99,9 @@ fn class(error: &KafkaError, fatal: Option<E>) -> Class {
         KafkaError::Transaction(e) => class_of_transaction(e.code(), e.is_fatal(), e.txn_requires_abort(), e.is_retriable()),
         KafkaError::MessageProduction(E::QueueFull) => Class::Retry,
         KafkaError::MessageProduction(code) => class_of_code(*code).unwrap_or(Class::Abort),
+        KafkaError::MessageConsumption(
+            E::AutoOffsetReset | E::OffsetOutOfRange | E::UnknownTopic | E::UnknownPartition | E::UnknownTopicOrPartition,
+        ) => Class::Gone,
         KafkaError::MessageConsumptionFatal(code) => class_of_code(*code).unwrap_or(Class::Rebuild),
         KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) | KafkaError::Nul(_) => Class::Config,
         other => other.rdkafka_error_code().and_then(class_of_code).unwrap_or(Class::Retry),

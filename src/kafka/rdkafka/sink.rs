@@ -13,14 +13,12 @@ use crate::ids::{Partition, SlotName, Tp};
 use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
+use crate::time::{Clock as _, SystemClock, WallTime};
 
 /// How long one call to become the only producer of the slot waits.
 const INIT_SLICE: Duration = Duration::from_millis(500);
-/// How long one wait for undelivered records lasts before reports are served again: the client counts a record as under way until
-/// its report is taken.
-const SETTLE_SLICE: Duration = Duration::from_millis(1);
-/// The same where only refusals are reported.
-const SETTLE_SLICE_UNREPORTED: Duration = Duration::from_millis(100);
+/// How long the client is told to send without lingering, where reports must be served meanwhile. Its shortest time.
+const NUDGE: Duration = Duration::from_millis(1);
 /// Reports are served at least every so many records, so that the client's own count stays low.
 const SERVE_EVERY: u32 = 1024;
 
@@ -42,6 +40,18 @@ struct Seen {
     last: usize,
     /// The first refusal since the transaction began.
     refused: Option<(Class, String)>,
+    /// Topics that refused the time of some record.
+    times: Vec<(String, Times)>,
+}
+
+/// Which times of records a topic gets; the others are replaced by the time of sending. A record's time comes from its input, which
+/// may have been written under other limits (C032).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Times {
+    /// Those that have passed.
+    Past,
+    /// None.
+    Sending,
 }
 
 impl Seen {
@@ -49,6 +59,9 @@ impl Seen {
         match report.error {
             Some(code) => {
                 let why = || (convert::class_of_report(code), format!("{}-{}: {code:?}", report.topic, report.partition));
+                if self.refused.is_none() && code == RDKafkaErrorCode::InvalidTimestamp {
+                    self.refuses_time(report.topic);
+                }
                 self.refused.get_or_insert_with(why);
             }
             None if report.offset >= 0 => {
@@ -57,6 +70,23 @@ impl Seen {
                 *at = next.max(*at);
             }
             None => {}
+        }
+    }
+
+    fn refuses_time(&mut self, topic: &str) {
+        match self.times.iter_mut().find(|(t, _)| t == topic) {
+            Some((_, times)) => *times = Times::Sending,
+            None => self.times.push((topic.to_owned(), Times::Past)),
+        }
+        tracing::warn!(topic, times = ?self.times.last(), "the topic refuses the time of a record; it is sent with its time of sending");
+    }
+
+    /// The time that a record is sent with.
+    fn time_of(&self, record: &OutRecord<'_>) -> Option<WallTime> {
+        match self.times.iter().find(|(t, _)| *t == record.topic.as_str()) {
+            None => record.timestamp,
+            Some((_, Times::Past)) => record.timestamp.filter(|t| *t <= SystemClock.now().wall),
+            Some((_, Times::Sending)) => None,
         }
     }
 
@@ -114,11 +144,16 @@ impl RdSink {
     /// Sends what is queued without lingering and waits until every record is delivered or refused. False when the time is up.
     fn settle(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        let slice = if self.limits.reports { SETTLE_SLICE } else { SETTLE_SLICE_UNREPORTED };
+        let mut nudge = Some(NUDGE);
         loop {
             self.serve();
-            let left = until.saturating_duration_since(Instant::now()).min(slice);
-            if raw::flush(self.producer.client(), left) {
+            let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+            let settled = match self.limits.reports {
+                // Once: what can't leave at once waits for the broker, not for the linger.
+                true => self.producer.in_flight_count() == 0 || nudge.take().is_some_and(|n| self.flushed(n.min(left))),
+                false => self.flushed(left),
+            };
+            if settled {
                 // A refusal may have come while we waited.
                 self.serve();
                 return true;
@@ -126,7 +161,14 @@ impl RdSink {
             if left.is_zero() {
                 return false;
             }
+            if self.limits.reports {
+                self.serve_one(left);
+            }
         }
+    }
+
+    fn flushed(&self, limit: Duration) -> bool {
+        raw::flush(self.producer.client(), limit)
     }
 
     /// Repeats a call that can be resumed, until it is done, fails for good, or the time is up.
@@ -170,6 +212,7 @@ impl TxSink for RdSink {
         if self.sent.is_multiple_of(SERVE_EVERY) {
             self.serve();
         }
+        let record = OutRecord { timestamp: self.seen.time_of(&record), ..record };
         let mut sent = produce(&self.producer, &record, 0);
         if matches!(sent, Err(KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull))) {
             self.serve_one(Duration::from_millis(100));

@@ -120,11 +120,16 @@ impl<C: Cluster> Bench<C> {
     /// A stream thread of the unit in this slot, as a process of its own: with stores of its own.
     pub fn thread(&self, plan: &UnitPlan, number: u32) -> StreamThread<C> {
         let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).expect("state");
+        self.thread_over(plan, number, &state)
+    }
+
+    /// The same, over stores that others had before.
+    pub fn thread_over(&self, plan: &UnitPlan, number: u32, state: &StateManager) -> StreamThread<C> {
         let seed = ThreadSeed {
             cluster: self.cluster.clone(),
             slot: Slot { unit: plan.unit.clone(), group: plan.group.clone(), number },
             plan: Arc::new(plan.clone()),
-            state,
+            state: state.clone(),
             clock: self.clock.clone(),
             options: self.options.clone(),
             metrics: Metrics::unread().expect("metrics"),

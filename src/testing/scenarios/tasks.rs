@@ -11,7 +11,7 @@ use crate::kafka::Reading;
 use crate::record::{InRecord, OutRecord};
 use crate::state::{ChangelogSpec, EngineKind, StoreId, StoreSpec, Stored};
 use crate::task::{Close, SourceSpec, StartAt, SubtopologyPlan, Task, TaskError, TaskSeed, TxCx, Urgency};
-use crate::time::{MonoTime, Now};
+use crate::time::{MonoTime, Now, WallTime};
 
 use super::bench::text;
 
@@ -27,6 +27,8 @@ pub struct Script {
     pub sums: bool,
     /// How many records with the value `boom` still fail the task.
     pub booms: Arc<AtomicU32>,
+    /// Whether the answer has its record's time.
+    pub keeps_time: bool,
     /// Writes `tick` this often, without any input.
     pub ticks: Option<Duration>,
     /// What happened.
@@ -36,7 +38,7 @@ pub struct Script {
 impl Script {
     /// Copies.
     pub fn copy(to: &TopicName) -> Self {
-        Self { to: to.clone(), sums: false, booms: Arc::default(), ticks: None, diary: Diary::default() }
+        Self { to: to.clone(), sums: false, booms: Arc::default(), keeps_time: false, ticks: None, diary: Diary::default() }
     }
 
     /// A sub-topology of such tasks.
@@ -89,11 +91,11 @@ impl ScriptTask {
         self.script.diary.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
     }
 
-    fn emit(&self, key: &[u8], value: &str, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    fn emit(&self, key: &[u8], value: &str, timestamp: Option<WallTime>, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         cx.emit(OutRecord {
             topic: &self.script.to,
             partition: Some(self.partition),
-            timestamp: None,
+            timestamp,
             key: Some(key),
             value: Some(value.as_bytes()),
             headers: None,
@@ -121,14 +123,14 @@ impl Task for ScriptTask {
             return Err(Error::new(codes::BUG, Fault::Bug, "processing boom").into());
         }
         let answer = if self.script.sums { self.sum(&key, &value, cx)? } else { value };
-        self.emit(&key, &answer, cx)
+        self.emit(&key, &answer, record.timestamp.filter(|_| self.script.keeps_time), cx)
     }
 
     fn wake(&mut self, now: Now, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         if let (Some(every), true) = (self.script.ticks, self.wants_wake(now)) {
             self.next_tick = Some(now.mono.plus(every));
             self.dirty = true;
-            self.emit(b"tick", "tick", cx)?;
+            self.emit(b"tick", "tick", None, cx)?;
         }
         Ok(())
     }

@@ -1,0 +1,46 @@
+//! Requests that the product never makes, in Kafka's own protocol.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::stack;
+
+const CREATE_PARTITIONS: i16 = 37;
+const DELETE_TOPICS: i16 = 20;
+const LIMIT_MS: i32 = 30_000;
+
+/// Deletes a topic.
+pub fn delete_topic(name: &str) {
+    let body = [&1i32.to_be_bytes()[..], &text(name), &LIMIT_MS.to_be_bytes()].concat();
+    assert_eq!(code(&call(DELETE_TOPICS, 1, &body)), 0, "deleting {name}");
+}
+
+/// Gives a topic more partitions.
+pub fn add_partitions(name: &str, count: i32) {
+    let nobody = (-1i32).to_be_bytes();
+    let body = [&1i32.to_be_bytes()[..], &text(name), &count.to_be_bytes(), &nobody, &LIMIT_MS.to_be_bytes(), &[0]].concat();
+    assert_eq!(code(&call(CREATE_PARTITIONS, 0, &body)), 0, "adding partitions to {name}");
+}
+
+fn text(s: &str) -> Vec<u8> {
+    [&(s.len() as i16).to_be_bytes()[..], s.as_bytes()].concat()
+}
+
+/// The error code of the first topic: after correlation, throttle time, count and name.
+fn code(answer: &[u8]) -> i16 {
+    let name = i16::from_be_bytes([answer[12], answer[13]]) as usize;
+    i16::from_be_bytes([answer[14 + name], answer[15 + name]])
+}
+
+fn call(api: i16, version: i16, body: &[u8]) -> Vec<u8> {
+    let head = [&api.to_be_bytes()[..], &version.to_be_bytes(), &7i32.to_be_bytes(), &text("tests")].concat();
+    let size = (head.len() + body.len()) as i32;
+    let broker = stack().brokers().split(',').next().expect("a broker");
+    let mut to = TcpStream::connect(broker).expect("the broker answers");
+    to.write_all(&[&size.to_be_bytes()[..], &head, body].concat()).expect("is sent");
+    let mut length = [0; 4];
+    to.read_exact(&mut length).expect("an answer");
+    let mut answer = vec![0; i32::from_be_bytes(length) as usize];
+    to.read_exact(&mut answer).expect("all of it");
+    answer
+}
