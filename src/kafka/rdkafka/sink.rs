@@ -40,6 +40,8 @@ struct Seen {
     last: usize,
     /// The first refusal since the transaction began.
     refused: Option<(Class, String)>,
+    /// Whether some topic refused the time of a record since the transaction began.
+    time_refused: bool,
     /// Topics that refused the time of some record.
     times: Vec<(String, Times)>,
 }
@@ -59,7 +61,11 @@ impl Seen {
         match report.error {
             Some(code) => {
                 let why = || (convert::class_of_report(code), format!("{}-{}: {code:?}", report.topic, report.partition));
-                if self.refused.is_none() && code == RDKafkaErrorCode::InvalidTimestamp {
+                // Once a transaction, and not only where it comes first: the good records of its batch are reported as refused, too. A
+                // refused time is told by either code, as the batch falls.
+                let of_time = matches!(code, RDKafkaErrorCode::InvalidTimestamp | RDKafkaErrorCode::InvalidRecord);
+                if of_time && !self.time_refused {
+                    self.time_refused = true;
                     self.refuses_time(report.topic);
                 }
                 self.refused.get_or_insert_with(why);
@@ -203,7 +209,7 @@ impl TxSink for RdSink {
 
     fn begin(&mut self) -> KResult<()> {
         self.serve();
-        self.seen.refused = None;
+        (self.seen.refused, self.seen.time_refused) = (None, false);
         self.producer.begin_transaction().map_err(|e| self.fault("begin", &e))
     }
 
