@@ -26,6 +26,7 @@ pub enum Fate {
 pub struct Proxy {
     shared: Arc<Shared>,
     listen: SocketAddr,
+    accepting: Option<std::thread::JoinHandle<()>>,
 }
 
 struct Shared {
@@ -59,19 +60,19 @@ impl Proxy {
             tried: AtomicU32::new(0),
             shut: AtomicBool::new(false),
         });
-        let accepting = Arc::clone(&shared);
-        std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
+        let here = Arc::clone(&shared);
+        let accepting = std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
             for client in listener.incoming().flatten() {
-                if accepting.stopped.load(Ordering::Acquire) {
+                if here.stopped.load(Ordering::Acquire) {
                     return;
                 }
                 // A broker that is down looks to the client like a connection that breaks.
-                if !accepting.shut.load(Ordering::Acquire) {
-                    let _ = connect(&accepting, client);
+                if !here.shut.load(Ordering::Acquire) {
+                    let _ = connect(&here, client);
                 }
             }
         })?;
-        Ok(Proxy { shared, listen })
+        Ok(Proxy { shared, listen, accepting: Some(accepting) })
     }
     /// The next `times` answers to requests numbered `api` meet this fate.
     pub fn disturb(&self, api: i16, fate: Fate, times: u32) {
@@ -106,7 +107,12 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
-        let _ = TcpStream::connect(self.listen);
+        // The port is free again when the thread is gone: the next proxy takes it at once.
+        if TcpStream::connect(self.listen).is_ok()
+            && let Some(accepting) = self.accepting.take()
+        {
+            let _ = accepting.join();
+        }
         self.shared.cut();
     }
 }
