@@ -338,11 +338,6 @@ impl LedgerRecord {
         self.any(AttemptState::Journaled)
     }
 
-    /// Some attempt may have happened.
-    pub fn unsure(&self) -> bool {
-        self.any(AttemptState::Maybe) || self.any(AttemptState::InProgress)
-    }
-
     /// No attempt can have happened: none, or all proven so.
     pub fn clean(&self) -> bool {
         use AttemptState::{Rejected, RetryLater, SettledAbsent, Unsent};

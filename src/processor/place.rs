@@ -99,4 +99,27 @@ impl Place {
         let value = self.decode(cx, serde, &stored.value, &stored.headers)?;
         Ok(Kept { value, timestamp: stored.timestamp, headers: stored.headers })
     }
+    /// What stands at an entry.
+    pub(crate) fn get_kept<V>(
+        &self,
+        cx: &mut ProcessorCx<'_, '_>,
+        entry: &[u8],
+        serde: &SerdeRef<V>,
+    ) -> Result<Option<Kept<V>>, TaskError> {
+        let Some(stored) = self.get(cx, entry)? else { return Ok(None) };
+        Ok(Some(self.kept(cx, serde, stored)?))
+    }
+    /// Writes a value to an entry.
+    pub(crate) fn put_kept<V>(
+        &self,
+        cx: &mut ProcessorCx<'_, '_>,
+        entry: &[u8],
+        serde: &SerdeRef<V>,
+        value: &V,
+        timestamp: Option<WallTime>,
+        headers: &Headers,
+    ) -> Result<(), TaskError> {
+        let value = self.value_bytes(cx, serde, value)?;
+        self.put(cx, entry, value.map(|value| Stored { value, timestamp, headers: headers.clone() }))
+    }
 }

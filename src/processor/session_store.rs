@@ -4,7 +4,6 @@ use crate::error::Error;
 use crate::ids::StoreName;
 use crate::record::Headers;
 use crate::serdes::{SerdeRef, Window, Windowed};
-use crate::state::Stored;
 use crate::task::TaskError;
 use crate::time::WallTime;
 
@@ -41,8 +40,7 @@ impl<K, V> SessionStore<K, V> {
     #[doc(alias = "fetchSession")]
     pub fn get(&self, cx: &mut ProcessorCx<'_, '_>, key: &K, session: Window) -> Result<Option<Kept<V>>, TaskError> {
         let entry = self.entry(cx, key, session)?;
-        let Some(stored) = self.place().get(cx, &entry)? else { return Ok(None) };
-        Ok(Some(self.place().kept(cx, &self.value, stored)?))
+        self.place().get_kept(cx, &entry, &self.value)
     }
     /// Writes what a key has in a session.
     pub fn put(
@@ -55,8 +53,7 @@ impl<K, V> SessionStore<K, V> {
         headers: &Headers,
     ) -> Result<(), TaskError> {
         let entry = self.entry(cx, key, session)?;
-        let value = self.place().value_bytes(cx, &self.value, value)?;
-        self.place().put(cx, &entry, value.map(|value| Stored { value, timestamp, headers: headers.clone() }))
+        self.place().put_kept(cx, &entry, &self.value, value, timestamp, headers)
     }
     /// Deletes a session.
     #[doc(alias = "remove")]

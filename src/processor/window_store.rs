@@ -8,7 +8,6 @@ use crate::error::{Error, Fault, codes};
 use crate::ids::StoreName;
 use crate::record::Headers;
 use crate::serdes::{SerdeRef, Window, Windowed};
-use crate::state::Stored;
 use crate::task::TaskError;
 use crate::time::WallTime;
 
@@ -53,8 +52,7 @@ impl<K, V> WindowStore<K, V> {
     #[doc(alias = "fetch")]
     pub fn get(&self, cx: &mut ProcessorCx<'_, '_>, key: &K, start: WallTime) -> Result<Option<Kept<V>>, TaskError> {
         let entry = self.entry(cx, key, start)?;
-        let Some(stored) = self.place().get(cx, &entry)? else { return Ok(None) };
-        Ok(Some(self.place().kept(cx, &self.value, stored)?))
+        self.place().get_kept(cx, &entry, &self.value)
     }
     /// Writes what a key has in the window that begins at `start`.
     pub fn put(
@@ -67,8 +65,7 @@ impl<K, V> WindowStore<K, V> {
         headers: &Headers,
     ) -> Result<(), TaskError> {
         let entry = self.entry(cx, key, start)?;
-        let value = self.place().value_bytes(cx, &self.value, value)?;
-        self.place().put(cx, &entry, value.map(|value| Stored { value, timestamp, headers: headers.clone() }))
+        self.place().put_kept(cx, &entry, &self.value, value, timestamp, headers)
     }
     /// Deletes what a key has in the window that begins at `start`.
     pub fn delete(&self, cx: &mut ProcessorCx<'_, '_>, key: &K, start: WallTime) -> Result<(), TaskError> {

@@ -258,7 +258,7 @@ impl Broker {
             return Ok(());
         }
         let known = self.groups.get(&by.group).map(|g| g.check(&by.slot, MemberId(by.member), by.generation));
-        if let Some(Err(stale)) = known.filter(|_| self.faults.lie != Some(Lie::FormerMembersPass)) {
+        if let Some(Err(stale)) = known {
             return Err(KafkaFault::new(Class::Abort, DOING, &by.group, format!("{stale:?}")));
         }
         self.txn(DOING, tx, epoch)?.groups.insert(by.group.clone());

@@ -62,8 +62,6 @@ pub enum Lie {
     DirtyReads,
     /// Offsets that go with a transaction are dropped.
     OffsetsDropped,
-    /// Who sends offsets is not checked: nothing fences a former member.
-    FormerMembersPass,
 }
 
 /// A call that will fail: of this slot, or of anyone.
