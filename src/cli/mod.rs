@@ -13,11 +13,14 @@ macro_rules! print {
 mod check;
 mod demo;
 mod describe;
+mod diff;
 mod explain;
 mod load;
+mod new;
 mod ops;
 mod output;
 mod run;
+mod shells;
 mod test;
 mod timeline;
 
@@ -62,8 +65,16 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
     Test(test::TestArgs),
+    /// Say what a deploy would keep, create, orphan or lose, before it is made.
+    Diff(diff::DiffArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Write a topology from a ready contract or for a topic that exists.
+    New(new::NewArgs),
+    /// Print completions for a shell.
+    Completions(shells::CompletionsArgs),
+    /// Print the manual, or write a page for each command.
+    Man(shells::ManArgs),
     /// Explain an error code, or list all of them.
     Explain(explain::ExplainArgs),
 }
@@ -105,6 +116,10 @@ pub fn main() -> ExitCode {
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
+        Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Completions(args) => shells::completions(&args),
+        Command::Man(args) => shells::man(&args, cli.output),
+        Command::New(args) => new::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
     };
     match done {
