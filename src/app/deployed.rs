@@ -152,9 +152,9 @@ pub fn stored<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Option<Dep
     let mut last = None;
     while reader.position(&tp).is_none_or(|at| at < end) && end > first && std::time::Instant::now() < until {
         if let Some(record) = reader.poll(Duration::from_millis(100)).map_err(error_of)?
-            && let Some(value) = record.value.filter(|_| record.key.as_deref() == Some(KEY))
+            && record.key.as_deref() == Some(KEY)
         {
-            last = Some(internal::decode::<Deployed>(&value)?);
+            last = record.value.map(|value| internal::decode::<Deployed>(&value)).transpose()?;
         }
     }
     Ok(last)
@@ -174,13 +174,22 @@ pub(super) fn keep<C: Cluster>(cluster: &C, application: &Application, layout: &
     }
     let value = internal::encode(&now)?;
     let schema = Headers::new().with(headers::SCHEMA, Deployed::SCHEMA);
-    let record = OutRecord {
-        topic: &topic,
-        partition: Some(crate::ids::Partition(0)),
-        timestamp: Some(now.at),
-        key: Some(KEY),
-        value: Some(&value),
-        headers: Some(&schema),
-    };
+    put(cluster, &topic, KEY, Some(&value), &schema)
+}
+
+/// Says that nothing is deployed any more, with a note of who took it down and why, which stays.
+pub fn forget<C: Cluster>(cluster: &C, app: &ApplicationId, note: &serde_json::Value) -> Result<()> {
+    let topic = names::deployed(app);
+    if cluster.admin().and_then(|a| a.topic(&topic)).map_err(error_of)?.is_none() {
+        return Ok(());
+    }
+    let key = format!("reset/{}", SystemClock.now().wall);
+    put(cluster, &topic, key.as_bytes(), Some(note.to_string().as_bytes()), &Headers::new())?;
+    put(cluster, &topic, KEY, None, &Headers::new())
+}
+
+fn put<C: Cluster>(cluster: &C, topic: &TopicName, key: &[u8], value: Option<&[u8]>, headers: &Headers) -> Result<()> {
+    let partition = Some(crate::ids::Partition(0));
+    let record = OutRecord { topic, partition, timestamp: None, key: Some(key), value, headers: Some(headers) };
     cluster.publish(&[record], LIMIT).map(drop).map_err(error_of)
 }

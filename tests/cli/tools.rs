@@ -8,9 +8,10 @@ use super::{golden, readback, root};
 /// If this broke, a person who asks for help would get none, or one that does not teach.
 #[test]
 fn help_teaches_here_too() {
-    for command in ["completions", "diff", "man", "new"] {
+    for command in ["completions", "config", "diff", "man", "metrics", "new", "reset"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
+    golden("help-config-show", &["config", "show", "--help"]);
 }
 
 fn code(args: &[&str]) -> (Option<i32>, String, String) {
@@ -110,4 +111,24 @@ fn diff_tells_what_a_deploy_loses() {
     let json = code(&["diff", changed, "--from", "topology/orders", "--output", "json"]).1;
     let json: serde_json::Value = serde_json::from_str(&json).expect("one object");
     assert_eq!((json["schema"].as_str(), json["lost"].as_u64()), (Some("readback.diff/1"), Some(1)));
+}
+
+/// If this broke, a person could not find out why a setting is as it is, or would read a secret; or a metric would be listed that
+/// is not there.
+#[test]
+fn settings_and_metrics_are_listed() {
+    golden("config-show", &["config", "show", "--brokers", "kafka-1:9092"]);
+    golden("config-wrong", &["config", "show", "--config", "tests/cli/broken/readback.yaml"]);
+    golden("metrics", &["metrics"]);
+}
+
+/// If this broke, a reset would be tried on files that can't be read, or a misspelt time would reset to the beginning.
+#[test]
+fn reset_refuses_what_it_can_not_read() {
+    golden("reset-usage", &["reset", "topology/orders", "--to-datetime", "yesterday"]);
+    golden("reset-no-reason", &["reset", "topology/orders", "--forget-operations", "--execute"]);
+    let (exit, _, error) = code(&["reset", "topology/orders", "--brokers", "127.0.0.1:1"]);
+    assert!(exit == Some(3) && error.contains("RB0301"), "{error}");
+    let (exit, _, error) = code(&["diff", "topology/orders", "--brokers", "127.0.0.1:1"]);
+    assert!(exit == Some(3) && error.contains("RB0301"), "{error}");
 }
