@@ -13,10 +13,12 @@ macro_rules! print {
 mod check;
 mod demo;
 mod describe;
+mod dlq;
 mod explain;
 mod load;
 mod ops;
 mod output;
+mod payload;
 mod run;
 mod test;
 mod timeline;
@@ -64,6 +66,8 @@ enum Command {
     Test(test::TestArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Look at dead letters, and send them back.
+    Dlq(dlq::DlqArgs),
     /// Explain an error code, or list all of them.
     Explain(explain::ExplainArgs),
 }
@@ -104,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
     };
