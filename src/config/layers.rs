@@ -148,6 +148,20 @@ mod tests {
         e.source.as_ref().unwrap().to_string()
     }
 
+    /// If this broke, the chart would start pods that refuse their configuration, or are killed before they may stop in order.
+    #[test]
+    fn the_chart_starts_with_a_configuration_that_holds() {
+        let values = include_str!("../../deploy/helm/readback/values.yaml");
+        let values: serde_json::Value = serde_saphyr::from_str(values).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        std::fs::write(&file, values["config"].to_string()).unwrap();
+        let got = load(Some(&file), [], &[]).unwrap();
+        let grace = values["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(grace > got.stop_within.0.as_secs(), "a pod is killed before it may stop");
+        assert!(got.admin.listen.ends_with(":9464"), "the probes ask port 9464: {}", got.admin.listen);
+    }
+
     /// If this broke, a setting in the environment would not reach the process that a chart starts.
     #[test]
     fn later_layers_win() {
