@@ -1,6 +1,8 @@
 //! Health and metrics over HTTP, and read-only views of operations. Everything here reads committed data only.
 
+pub mod evidence;
 mod health;
+pub mod orders;
 mod server;
 mod stores;
 pub mod views;
