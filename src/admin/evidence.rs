@@ -121,7 +121,8 @@ fn version_words(v: &VersionRead, seen: &str) -> String {
     }
 }
 
-fn outcome(a: &Attempt) -> String {
+/// What is known of an attempt, in words.
+pub fn outcome(a: &Attempt) -> String {
     let status = a.status.map(|s| format!("answered {s} · ")).unwrap_or_default();
     let state = match a.state {
         AttemptState::Journaled => "no outcome yet",

@@ -74,6 +74,31 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them, in order.
+    pub const ALL: [Status; 21] = [
+        Status::Accepted,
+        Status::Planned,
+        Status::AwaitingApproval,
+        Status::Approved,
+        Status::Dispatched,
+        Status::Unknown,
+        Status::Parked,
+        Status::Confirmed,
+        Status::Refused,
+        Status::Denied,
+        Status::Expired,
+        Status::Cancelled,
+        Status::Superseded,
+        Status::Partial,
+        Status::PlanFailed,
+        Status::Invalid,
+        Status::Conflict,
+        Status::Throttled,
+        Status::Stale,
+        Status::ResolvedApplied,
+        Status::ResolvedNotApplied,
+    ];
+
     /// Whether nothing but flags may follow.
     pub fn is_end(self) -> bool {
         !matches!(
