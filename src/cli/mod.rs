@@ -11,6 +11,7 @@ macro_rules! print {
 }
 
 mod check;
+mod console;
 mod demo;
 mod describe;
 mod explain;
@@ -64,6 +65,8 @@ enum Command {
     Test(test::TestArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Serve pages and an API for people on duty.
+    Console(console::ConsoleArgs),
     /// Explain an error code, or list all of them.
     Explain(explain::ExplainArgs),
 }
@@ -83,12 +86,17 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What is set and where, secrets hidden.
+    pub fn explain(&self) -> crate::error::Result<Vec<config::Setting>> {
+        config::explain(self.config.as_deref(), config::environment()?, &self.flags())
+    }
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
+        config::load(self.config.as_deref(), config::environment()?, &self.flags())
+    }
+    fn flags(&self) -> Vec<Flag<'_>> {
         let given = [("--brokers", "brokers", &self.brokers), ("--registry", "registry.url", &self.registry)];
-        let flags: Vec<Flag<'_>> =
-            given.iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value.as_deref()? })).collect();
-        config::load(self.config.as_deref(), config::environment()?, &flags)
+        given.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value.as_deref()? })).collect()
     }
 }
 
@@ -104,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Console(args) => console::run(&args),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
     };

@@ -9,9 +9,10 @@ mod units;
 pub mod yaml;
 
 pub use self::cel::{BadExpression, CelExpr};
-pub use layers::{Flag, environment, load};
+pub use layers::{Flag, Setting, environment, explain, load};
 pub use process::{
-    AdminSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads, TopicsSection,
+    AdminSection, ConsoleSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
+    TopicsSection,
 };
 pub use secret::{Secret, SecretRef};
 pub use settings::process_schema;

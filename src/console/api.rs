@@ -337,7 +337,10 @@ fn bearer(console: &Console, asked: &Asked) -> Result<Option<Person>> {
 }
 
 /// A search within what a list is for.
-fn narrowed(query: &str, status: &[Status]) -> Result<Search> {
+///
+/// # Errors
+/// `BAD_VALUE`.
+pub fn narrowed(query: &str, status: &[Status]) -> Result<Search> {
     let asked = Search::parse(query)?;
     let within: Vec<Status> = asked.status.iter().copied().filter(|s| status.contains(s)).collect();
     let ordered = pairs(query).iter().any(|(key, value)| key == "order" && !value.is_empty());
@@ -350,6 +353,9 @@ fn narrowed(query: &str, status: &[Status]) -> Result<Search> {
 }
 
 /// Tenant and step of a query.
+///
+/// # Errors
+/// `BAD_VALUE`.
 pub fn place(query: &str) -> Result<(Option<String>, Option<String>)> {
     let (mut tenant, mut step) = (None, None);
     for (key, value) in pairs(query).into_iter().filter(|(_, v)| !v.is_empty()) {

@@ -5,10 +5,13 @@ pub mod act;
 pub mod api;
 pub mod audit;
 pub mod books;
+mod draw;
 pub mod index;
 pub mod openapi;
+mod pages;
 pub mod people;
 mod problem;
+mod rates;
 pub mod search;
 pub mod server;
 pub mod session;
@@ -21,16 +24,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::views::Seen;
-use crate::config::SecretRef;
+use crate::config::{ProcessConfig, SecretRef, Setting};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationKey};
 use crate::kafka::Cluster;
 use crate::time::{SharedClock, WallTime};
+use crate::topology::Topology;
 
 use audit::{Came, Entry};
 use books::{Books, KafkaBooks};
 use index::Listed;
 use people::{People, Person};
+use rates::Rates;
 use session::{Sessions, Tries};
 use tail::{Kept, Tail};
 
@@ -47,6 +52,14 @@ pub struct Settings {
     pub listen: String,
 }
 
+impl Settings {
+    /// As the configuration of a process says.
+    pub fn of(config: &ProcessConfig, listen: &str) -> Self {
+        let c = &config.console;
+        Self { tokens: c.tokens.clone(), session: c.session.0, session_secret: c.session_secret.clone(), listen: listen.to_owned() }
+    }
+}
+
 /// One application's console.
 pub struct Console {
     /// Whose operations.
@@ -61,6 +74,12 @@ pub struct Console {
     pub secure: bool,
     /// How long an order waits for its answer.
     pub answer_within: Duration,
+    /// What this process measures of itself, where it is a member.
+    pub rates: Option<Rates>,
+    /// The graph, drawn, where it is known.
+    pub drawing: Option<maud::Markup>,
+    /// Settings of this process that are not the default.
+    pub settings: Vec<Setting>,
     tries: Tries,
     tail: Tail,
     clock: SharedClock,
@@ -93,10 +112,33 @@ impl Console {
             sessions: Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session),
             secure: !local,
             answer_within: ANSWER,
+            rates: None,
+            drawing: None,
+            settings: Vec::new(),
             tries: Tries::default(),
             tail: Tail::start(cluster.clone(), app.clone()),
             clock,
         })
+    }
+
+    /// With the rates of this process.
+    #[must_use]
+    pub fn measured(mut self, registry: prometheus::Registry) -> Self {
+        self.rates = Some(Rates::start(registry));
+        self
+    }
+    /// With the graph.
+    #[must_use]
+    pub fn drawn(mut self, topology: &Topology) -> Self {
+        self.drawing = Some(draw::draw(topology));
+        self
+    }
+
+    /// With the settings of this process.
+    #[must_use]
+    pub fn configured(mut self, settings: Vec<Setting>) -> Self {
+        self.settings = settings;
+        self
     }
 
     /// What the tail keeps.

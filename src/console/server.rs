@@ -12,7 +12,8 @@ use axum::routing::{MethodFilter, on};
 
 use crate::error::{Error, Fault, codes};
 
-use super::api::{self, Asked, BODY, Call, ROUTES};
+use super::api::{self, Asked, BODY, ROUTES};
+use super::pages::{self, PAGES};
 use super::problem::Problem;
 use super::{Console, is_loopback};
 
@@ -36,19 +37,36 @@ pub fn router(console: Arc<Console>) -> axum::Router {
         let method = if call.orders() { MethodFilter::POST } else { MethodFilter::GET };
         let to = console.clone();
         let answer = move |path: Option<Path<String>>, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
-            asked(to, call, path.map(|Path(operation)| operation), from, request).await
+            let answer = move |console: &Arc<Console>, asked: &Asked| api::serve(console, call, asked);
+            ask(to, path.map(|Path(operation)| operation), from, request, answer).await
         };
         router = router.route(route.path, on(method, answer));
+    }
+    for &(page, path, takes_form) in PAGES {
+        let to = console.clone();
+        let answer = move |path: Option<Path<String>>, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
+            let post = request.method() == Method::POST;
+            let answer = move |console: &Arc<Console>, asked: &Asked| pages::serve(console, page, post, asked);
+            ask(to, path.map(|Path(operation)| operation), from, request, answer).await
+        };
+        let methods = if takes_form { MethodFilter::GET.or(MethodFilter::POST) } else { MethodFilter::GET };
+        router = router.route(path, on(methods, answer));
     }
     router.layer(middleware::from_fn_with_state(console, guard))
 }
 
-async fn asked(console: Arc<Console>, call: Call, operation: Option<String>, from: SocketAddr, request: Request) -> Response {
+async fn ask(
+    console: Arc<Console>,
+    operation: Option<String>,
+    from: SocketAddr,
+    request: Request,
+    answer: impl FnOnce(&Arc<Console>, &Asked) -> Response + Send + 'static,
+) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY).await else { return too_large() };
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let asked = Asked { operation, query, headers: parts.headers, body, from: from.ip().to_string() };
-    aside(move || api::serve(&console, call, &asked)).await
+    aside(move || answer(&console, &asked)).await
 }
 
 /// Answers where it may wait for Kafka.
