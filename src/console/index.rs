@@ -5,7 +5,7 @@
 //! [`MOST_ROWS`] those that ended first are left out.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use crate::admin::evidence::{changed_at, resource, why};
@@ -14,6 +14,7 @@ use crate::ids::OperationKey;
 use crate::intents::Status;
 use crate::time::WallTime;
 
+use super::facets::{Facet, Names, SPOT, spot};
 use super::search::{Cursor, Search};
 
 /// Rows that are held at most; an operation that still lives is never left out.
@@ -93,42 +94,6 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
-/// By what rows are found: a facet's kind and number stand before the time of change and the row.
-#[derive(Clone, Copy)]
-enum Facet {
-    All,
-    Status(u32),
-    Tenant(u32),
-    Target(u32),
-    Resource(u32),
-    Operation(u32),
-}
-
-impl Facet {
-    fn base(self) -> u128 {
-        let (kind, number) = match self {
-            Facet::All => (0, 0),
-            Facet::Status(n) => (1, n),
-            Facet::Tenant(n) => (2, n),
-            Facet::Target(n) => (3, n),
-            Facet::Resource(n) => (4, n),
-            Facet::Operation(n) => (5, n),
-        };
-        (kind << 112) | (u128::from(number) << 80)
-    }
-    fn entry(self, at: WallTime, row: u32) -> u128 {
-        self.base() | spot(at, row)
-    }
-}
-
-const SPOT: u128 = (1 << 80) - 1;
-
-/// Time of change (48 bits reach the year 10889) and row.
-fn spot(at: WallTime, row: u32) -> u128 {
-    let time = u128::try_from(at.0).unwrap_or_default().min((1 << 48) - 1);
-    (time << 32) | u128::from(row)
-}
-
 /// All operations that a tail has seen.
 #[derive(Default)]
 pub struct Index {
@@ -140,36 +105,6 @@ pub struct Index {
     counts: BTreeMap<(u32, u32), usize>,
     /// Operations that ended and were left out for room.
     pub left_out: u64,
-}
-
-/// Names that many rows share; 0 is the empty one.
-struct Names {
-    texts: Vec<Box<str>>,
-    numbers: HashMap<Box<str>, u32>,
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        Self { texts: vec!["".into()], numbers: HashMap::from([("".into(), 0)]) }
-    }
-}
-
-impl Names {
-    fn number(&mut self, text: &str) -> u32 {
-        if let Some(n) = self.numbers.get(text) {
-            return *n;
-        }
-        let n = self.texts.len() as u32;
-        self.texts.push(text.into());
-        self.numbers.insert(text.into(), n);
-        n
-    }
-    fn known(&self, text: &str) -> Option<u32> {
-        self.numbers.get(text).copied()
-    }
-    fn text(&self, n: u32) -> &str {
-        self.texts.get(n as usize).map_or("", |t| t)
-    }
 }
 
 fn number(status: Option<Status>) -> u32 {

@@ -6,6 +6,7 @@ pub mod api;
 pub mod audit;
 pub mod books;
 mod draw;
+mod facets;
 pub mod index;
 pub mod openapi;
 mod pages;
@@ -17,6 +18,7 @@ pub mod server;
 pub mod session;
 mod shown;
 pub mod tail;
+mod wire;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -229,3 +231,6 @@ pub fn is_loopback(listen: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::console::api::Reading;
 use crate::console::index::Listed;
 use crate::console::problem;
+use crate::console::wire::Reading;
 use crate::error::{Error, codes};
 use crate::intents::Status;
 use crate::time::{WallTime, show_duration};
