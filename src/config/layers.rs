@@ -104,7 +104,7 @@ fn told(key: &str, node: &Node, found: &mut Vec<Setting>) {
         },
         // The file of tokens holds no token, only hashes, and is named, not shown.
         _ if key != "console.tokens" && SECRET.iter().any(|word| key.contains(word)) => "(hidden)".to_owned(),
-        _ => node.scalar().map_or_else(|| node.canonical(), str::to_owned),
+        _ => without_login(&node.scalar().map_or_else(|| node.canonical(), str::to_owned)),
     };
     let at = &node.at;
     let from = match at.file.path.as_str() {
@@ -113,6 +113,12 @@ fn told(key: &str, node: &Node, found: &mut Vec<Setting>) {
         path => format!("{path}:{}", at.line()),
     };
     found.push(Setting { key: key.to_owned(), value, from });
+}
+
+/// An address may have a login before its host.
+fn without_login(value: &str) -> String {
+    let found = value.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1)));
+    found.map_or_else(|| value.to_owned(), |(scheme, rest)| format!("{scheme}://(hidden)@{rest}"))
 }
 
 fn layered(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<Node> {
@@ -234,7 +240,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("readback.yaml");
         let text = "brokers: f:1\nstate: { dir: /f }\nkafka:\n  sasl.password: geheim\n  ssl.key.pem: geheim\n  client.id: a\n\
-                    registry: { password: { env: REGISTRY_PASSWORD } }\n";
+                    registry: { url: \"http://me:geheim@r:1\", password: { env: REGISTRY_PASSWORD } }\n";
         std::fs::write(&file, text).unwrap();
         let env = env(&[("READBACK_STATE__DIR", "/x"), ("READBACK_REGISTRY__TOKEN", "geheim"), ("READBACK_CONSOLE__TOKENS", "/t")]);
         let told = explain(Some(&file), env, &[Flag { name: "--brokers", key: "brokers", value: "c:1" }]).unwrap();
@@ -244,6 +250,7 @@ mod tests {
         assert_eq!(of("state.dir"), ("/x", "READBACK_STATE__DIR"));
         assert_eq!(of("kafka.sasl.password"), ("(hidden)", format!("{}:4", file.display()).as_str()));
         assert_eq!(of("registry.password").0, "{ env: REGISTRY_PASSWORD }");
+        assert_eq!(of("registry.url").0, "http://(hidden)@r:1");
         assert_eq!(of("registry.token"), ("(hidden)", "READBACK_REGISTRY__TOKEN"));
         assert_eq!((of("console.tokens").0, of("kafka.client.id").0), ("/t", "a"));
     }

@@ -12,7 +12,7 @@ const ACROSS: usize = 250;
 const DOWN: usize = 64;
 const EDGE: usize = 12;
 /// Longer names are cut, and whole in their title.
-const LETTERS: usize = 25;
+const LETTERS: usize = 21;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Item {
@@ -79,7 +79,7 @@ fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize)) -> Markup {
 
 /// A layer is one more than the furthest that feeds it; within a layer in the order of the graph.
 fn place(topology: &Topology) -> Drawn {
-    let mut edges = BTreeSet::new();
+    let mut edges: BTreeSet<(Item, Item)> = BTreeSet::new();
     for node in topology.nodes() {
         edges.extend(node.above.iter().map(|a| (Item::Node(a.0), Item::Node(node.id.0))));
         match &node.role {
@@ -88,21 +88,9 @@ fn place(topology: &Topology) -> Drawn {
             Role::Step | Role::ComputedSink => {}
         }
     }
-    let mut layer: BTreeMap<Item, usize> = topology.nodes().iter().map(|n| (Item::Node(n.id.0), 0)).collect();
-    layer.extend(edges.iter().flat_map(|(a, b)| [(a.clone(), 0), (b.clone(), 0)]));
-    // As many rounds as there are boxes settle every graph without a circle, and end with one.
-    for _ in 0..layer.len() {
-        let mut moved = false;
-        for (from, to) in &edges {
-            let least = layer.get(from).copied().unwrap_or_default() + 1;
-            if least < layer.len() && layer.get(to).is_some_and(|at| *at < least) {
-                layer.insert(to.clone(), least);
-                moved = true;
-            }
-        }
-        if !moved {
-            break;
-        }
+    let mut layer = layers(&edges);
+    for node in topology.nodes() {
+        layer.entry(Item::Node(node.id.0)).or_default();
     }
     let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
     let mut boxes = BTreeMap::new();
@@ -112,4 +100,76 @@ fn place(topology: &Topology) -> Drawn {
         *y += 1;
     }
     Drawn { boxes, edges }
+}
+
+/// How far each box is from what feeds nothing into it. What leads back, as answers do, counts for nothing.
+fn layers(edges: &BTreeSet<(Item, Item)>) -> BTreeMap<Item, usize> {
+    let mut below: BTreeMap<&Item, Vec<&Item>> = BTreeMap::new();
+    for (from, to) in edges {
+        below.entry(from).or_default().push(to);
+        below.entry(to).or_default();
+    }
+    let fed: BTreeSet<&Item> = edges.iter().map(|(_, to)| to).collect();
+    let (first, rest): (Vec<&Item>, Vec<&Item>) = below.keys().partition(|b| !fed.contains(**b));
+    let (mut order, mut seen, mut ahead) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for root in first.into_iter().chain(rest) {
+        let mut stack = vec![(root, 0)];
+        while let Some((at, next)) = stack.pop() {
+            if next == 0 && !seen.insert(at) {
+                continue;
+            }
+            let Some(to) = below.get(at).and_then(|b| b.get(next)) else {
+                order.push(at);
+                continue;
+            };
+            let leads_back = *to == at || stack.iter().any(|(b, _)| b == to);
+            if !leads_back {
+                ahead.insert((at, *to));
+            }
+            stack.push((at, next + 1));
+            if !seen.contains(to) {
+                stack.push((to, 0));
+            }
+        }
+    }
+    let mut layer: BTreeMap<Item, usize> = BTreeMap::new();
+    for at in order.into_iter().rev() {
+        let own = *layer.entry(at.clone()).or_default();
+        for to in below.get(at).into_iter().flatten().filter(|to| ahead.contains(&(at, **to))) {
+            let place = layer.entry((*to).clone()).or_default();
+            *place = (*place).max(own + 1);
+        }
+    }
+    layer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, a graph whose answers come back would be drawn as wide as it has boxes, or not at all.
+    #[test]
+    fn layers_go_ahead_and_ignore_what_leads_back() {
+        let edge = |a: &str, b: &str| (Item::Topic(a.into()), Item::Topic(b.into()));
+        let edges: BTreeSet<_> =
+            [edge("in", "a"), edge("a", "b"), edge("b", "c"), edge("in", "c"), edge("c", "a"), edge("x", "y"), edge("y", "x")]
+                .into();
+        let layer = layers(&edges);
+        let of = |name: &str| layer[&Item::Topic(name.into())];
+        assert_eq!((of("in"), of("a"), of("b"), of("c")), (0, 1, 2, 3));
+        assert_eq!(of("x") + of("y"), 1);
+    }
+
+    /// If this broke, the page would show another graph than the one that runs.
+    #[test]
+    fn every_node_and_topic_is_drawn() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/topology/orders");
+        let loaded = crate::config::yaml::offline(|| crate::declare::load(std::path::Path::new(path)));
+        let application = loaded.expect("a topology").application;
+        let drawn = draw(&application.topology).into_string();
+        for node in application.topology.nodes() {
+            assert!(drawn.contains(&format!("<title>{}: ", node.name)), "{} is missing", node.name);
+        }
+        assert!(drawn.contains("<title>agent.requests: topic</title>"), "{drawn}");
+    }
 }

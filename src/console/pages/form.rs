@@ -53,7 +53,10 @@ fn words(action: Action, seen: &Seen) -> (&'static str, &'static str) {
     match action {
         Action::Resolve(Resolution::Applied) => ("It exists", "You have looked at the target: the effect is there."),
         Action::Resolve(Resolution::NotApplied) => ("It does not exist", "You have looked at the target: the effect is not there."),
-        Action::Force => ("Send once more", "One more send. What has left may still arrive: then there are two effects."),
+        Action::Force => (
+            "Send once more",
+            "One more send, by your order. Before settle what has left may still arrive: then there are two effects.",
+        ),
         Action::Approve if handed_over => ("Approve again", "Renews an approval that has run out or was taken back."),
         Action::Approve => ("Approve", "The plan that is shown may be executed, once."),
         Action::Deny if handed_over => ("Take the approval back", "No further send."),

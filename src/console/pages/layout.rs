@@ -149,7 +149,7 @@ pub fn table(rows: &[Listed], now: WallTime) -> Markup {
                             td.id { a href=(link(&r.key)) { (r.key.operation) } }
                             td { (r.key.tenant) }
                             td { (pill(r.word())) }
-                            td { (ago(r.changed_at, now)) }
+                            td.age { (ago(r.changed_at, now)) }
                             td { (r.target) }
                             td.id { (r.resource) }
                             td.num { (r.version) }

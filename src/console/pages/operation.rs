@@ -10,7 +10,7 @@ use crate::console::api::{self, Asked};
 use crate::console::index::Listed;
 use crate::console::problem;
 use crate::console::search::pairs;
-use crate::console::shown::{self, Operation};
+use crate::console::shown::{self, Operation, Step};
 use crate::error::{Error, Fault, Result, codes};
 use crate::time::{WallTime, show_duration};
 
@@ -126,7 +126,7 @@ fn shown(view: &View<'_>, listed: &Listed, seen: &Seen, notice: Markup) -> Marku
             (form::orders(view, &listed.key, seen))
             @if let Some(plan) = &o.proposal { h2 { "The plan" } pre { (plan) } }
             h2 { "What happened" }
-            div.card { ol.timeline { @for step in &o.timeline { li { (layout::moment(WallTime(step.at))) span { (step.what) } } } } }
+            div.card { ol.timeline { @for step in &o.timeline { (line(step)) } } }
             (attempts(&o))
             h2 { "Facts" }
             div.card { (facts(&o)) }
@@ -134,6 +134,12 @@ fn shown(view: &View<'_>, listed: &Listed, seen: &Seen, notice: Markup) -> Marku
             p.soft { "The same on the command line: " code { "readback ops show " (o.operation) " --tenant " (o.tenant) } }
         },
     )
+}
+
+/// A line of the timeline: what happened stands in its first twelve letters.
+fn line(step: &Step) -> Markup {
+    let (head, rest) = step.what.split_at_checked(12).unwrap_or((&step.what, ""));
+    html! { li { (layout::moment(WallTime(step.at))) b { (head.trim()) } span { (rest.trim()) } } }
 }
 
 /// When the outcome can be decided.

@@ -54,12 +54,14 @@ fn nothing(more: bool) -> &'static str {
 fn form(search: &Search) -> Markup {
     let text = |v: &Option<String>| v.clone().unwrap_or_default();
     let older = search.older.map(|d| show_duration(d).replace(' ', "")).unwrap_or_default();
+    let several = search.status.iter().map(|s| s.word()).collect::<Vec<_>>().join(",");
     html! {
         form.search.card method="get" action="/operations" {
             label { "Operation or resource" input type="search" name="q" value=(text(&search.text)) autocomplete="off"; }
             label { "Status" select name="status" {
                 option value="" { "all" }
-                @for s in Status::ALL { option value=(s.word()) selected[search.status.contains(&s)] { (layout::spoken(s)) } }
+                @if search.status.len() > 1 { option value=(several) selected { (several.replace('_', " ").replace(',', ", ")) } }
+                @for s in Status::ALL { option value=(s.word()) selected[search.status == [s]] { (layout::spoken(s)) } }
             } }
             label { "Tenant" input name="tenant" value=(text(&search.tenant)); }
             label { "Step" input name="step" value=(text(&search.step)); }
