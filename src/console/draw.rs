@@ -1,18 +1,20 @@
-//! The graph as SVG: in layers from left to right, what feeds before what is fed. Colours come from the page's style.
+//! The graph as SVG: each sub-topology in columns from left to right, what feeds before what is fed. Colours come from the page's style.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use crate::topology::{Role, Topology};
+use crate::topology::{Role, Subtopology, Topology};
 
 const WIDE: usize = 190;
 const HIGH: usize = 44;
 const ACROSS: usize = 250;
 const DOWN: usize = 64;
 const EDGE: usize = 12;
+/// Room above a sub-topology for its title.
+const TITLE: usize = 30;
 /// Longer names are cut, and whole in their title.
-const LETTERS: usize = 21;
+const LETTERS: usize = 23;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Item {
@@ -20,22 +22,33 @@ enum Item {
     Topic(String),
 }
 
-struct Drawn {
-    boxes: BTreeMap<Item, (usize, usize)>,
-    edges: BTreeSet<(Item, Item)>,
-}
-
-/// Draws a topology.
+/// Draws a topology: sub-topologies below each other, each with the topics that it reads and writes.
 pub fn draw(topology: &Topology) -> Markup {
-    let d = place(topology);
-    let width = d.boxes.values().map(|(x, _)| x * ACROSS + WIDE).max().unwrap_or_default() + 2 * EDGE;
-    let height = d.boxes.values().map(|(_, y)| y * DOWN + HIGH).max().unwrap_or_default() + 2 * EDGE;
-    let at = |b: &Item| d.boxes.get(b).map(|(x, y)| (x * ACROSS + EDGE, y * DOWN + EDGE)).unwrap_or_default();
+    let (mut top, mut width, mut bands) = (0, 0, Vec::new());
+    for part in topology.subtopologies() {
+        let (boxes, edges) = place(topology, part);
+        let rows = boxes.values().map(|(_, y)| y + 1).max().unwrap_or_default();
+        width = boxes.values().map(|(x, _)| x * ACROSS + WIDE).fold(width, usize::max);
+        bands.push(band(topology, part, &boxes, &edges, top));
+        top += TITLE + rows * DOWN;
+    }
+    let (width, height) = (width + 2 * EDGE, top + EDGE);
     html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img" aria-label="The graph of the application" {
-            @for (from, to) in &d.edges { (edge(at(from), at(to))) }
-            @for b in d.boxes.keys() { (drawn_box(topology, b, at(b))) }
+            @for band in &bands { (band) }
         }
+    }
+}
+
+type Boxes = BTreeMap<Item, (usize, usize)>;
+
+fn band(topology: &Topology, part: &Subtopology, boxes: &Boxes, edges: &BTreeSet<(Item, Item)>, top: usize) -> Markup {
+    let at = |b: &Item| boxes.get(b).map(|(x, y)| (x * ACROSS + EDGE, top + TITLE + y * DOWN)).unwrap_or_default();
+    let unit = part.foreign.as_ref().map_or_else(|| topology.application().to_string(), ToString::to_string);
+    html! {
+        text.soft x=(EDGE) y=(top + 20) { "Sub-topology " (part.id) " · unit " (unit) }
+        @for (from, to) in edges { (edge(at(from), at(to))) }
+        @for b in boxes.keys() { (drawn_box(topology, b, at(b))) }
     }
 }
 
@@ -71,17 +84,27 @@ fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize)) -> Markup {
         g {
             title { (name) ": " (below) }
             rect class=(class) x=(x) y=(y) width=(WIDE) height=(HIGH) rx=(round) {}
-            text x=(x + 12) y=(y + 19) { (short(name)) }
+            text x=(x + 12) y=(y + 19) { (short(&spoken(name))) }
             text.soft x=(x + 12) y=(y + 35) { (short(&below)) }
         }
     }
 }
 
-/// A layer is one more than the furthest that feeds it; within a layer in the order of the graph.
-fn place(topology: &Topology) -> Drawn {
+/// A generated name without its zeros: `KSTREAM-FILTER-0000000007` is `filter 7`.
+fn spoken(name: &str) -> String {
+    let generated = name.strip_prefix("KSTREAM-").or_else(|| name.strip_prefix("KTABLE-")).and_then(|n| n.rsplit_once('-'));
+    match generated.and_then(|(kind, n)| Some((kind, n.parse::<u64>().ok()?))) {
+        Some((kind, n)) => format!("{} {n}", kind.to_lowercase().replace('-', " ")),
+        None => name.to_owned(),
+    }
+}
+
+/// Column and row of each box: a column is one more than the furthest that feeds it; a row in the order of the graph.
+fn place(topology: &Topology, part: &Subtopology) -> (Boxes, BTreeSet<(Item, Item)>) {
     let mut edges: BTreeSet<(Item, Item)> = BTreeSet::new();
-    for node in topology.nodes() {
-        edges.extend(node.above.iter().map(|a| (Item::Node(a.0), Item::Node(node.id.0))));
+    for node in part.nodes.iter().map(|id| topology.node(*id)) {
+        let here = node.above.iter().filter(|a| part.nodes.contains(a));
+        edges.extend(here.map(|a| (Item::Node(a.0), Item::Node(node.id.0))));
         match &node.role {
             Role::Source(topics) => edges.extend(topics.iter().map(|t| (Item::Topic(t.to_string()), Item::Node(node.id.0)))),
             Role::Sink(topic) => drop(edges.insert((Item::Node(node.id.0), Item::Topic(topic.to_string())))),
@@ -89,17 +112,17 @@ fn place(topology: &Topology) -> Drawn {
         }
     }
     let mut layer = layers(&edges);
-    for node in topology.nodes() {
-        layer.entry(Item::Node(node.id.0)).or_default();
+    for id in &part.nodes {
+        layer.entry(Item::Node(id.0)).or_default();
     }
     let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut boxes = BTreeMap::new();
+    let mut boxes = Boxes::new();
     for (b, x) in layer {
         let y = rows.entry(x).or_default();
         boxes.insert(b, (x, *y));
         *y += 1;
     }
-    Drawn { boxes, edges }
+    (boxes, edges)
 }
 
 /// How far each box is from what feeds nothing into it. What leads back, as answers do, counts for nothing.
