@@ -10,7 +10,7 @@ use crate::admin::views::{Operations, Seen, applications};
 use crate::admin::{evidence, orders};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
-use crate::intents::{Command, Decision, Resolution};
+use crate::intents::{Command, Decision, Resolution, Status};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
@@ -40,8 +40,8 @@ pub struct OpsArgs {
 enum What {
     /// List operations, the oldest change first.
     List {
-        /// Only this status: `unknown`, `parked`, `awaiting_approval`, `confirmed` …
-        #[arg(long)]
+        /// Only this status.
+        #[arg(long, value_parser = status_words())]
         status: Option<String>,
         /// Only this tenant.
         #[arg(long)]
@@ -215,7 +215,13 @@ impl OrderArgs {
     }
 }
 
-fn span(text: &str) -> std::result::Result<Duration, String> {
+/// What `--status` takes: the words of results, and `held` for commands that came before their operation.
+fn status_words() -> clap::builder::PossibleValuesParser {
+    let words = Status::ALL.iter().filter(|s| !s.of_a_message()).map(|s| s.word());
+    clap::builder::PossibleValuesParser::new(words.chain(["held"]).map(clap::builder::PossibleValue::new))
+}
+
+pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {
     parse_duration(text).ok_or_else(|| format!("`{text}` is no duration; write 5s, 30m, 2h or 7d"))
 }
 

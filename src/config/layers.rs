@@ -24,6 +24,11 @@ const NOT_SETTINGS: &[&str] = &[
     "READBACK_WRITE_SCHEMAS",
 ];
 
+/// Where a variable stands, for messages.
+pub(super) const ENVIRONMENT: &str = "the environment";
+/// Where a flag stands.
+pub(super) const COMMAND_LINE: &str = "the command line";
+
 /// What `dev/stack env` prints besides brokers and registry.
 const STACK: &str = "READBACK_STACK_";
 
@@ -53,78 +58,17 @@ pub fn environment() -> Result<Vec<(String, String)>> {
 
 /// Reads the configuration: `file` where given (it must exist), `env` as (name, value), then `flags`. All errors at once.
 pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<ProcessConfig> {
-    let root = layered(file, env, flags)?;
+    let root = merged(file, env, flags)?;
     let mut d = Diagnostics::new();
     let config = settings::read(&root, &mut d);
     d.or(Some(config)).map_err(Error::from)
 }
 
-/// A setting that somebody made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Setting {
-    /// `state.dir`.
-    pub key: String,
-    /// Its value; a secret is hidden, a reference to one is shown as it is written.
-    pub value: String,
-    /// The line of the file, the variable or the flag that it stands in.
-    pub from: String,
-}
-
-/// What is set and where, the layers over each other.
-///
-/// # Errors
-/// As [`load`].
-pub fn explain(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<Vec<Setting>> {
-    let root = layered(file, env, flags)?;
-    let mut found = Vec::new();
-    told("", &root, &mut found);
-    Ok(found)
-}
-
-/// Words in a key whose value nobody must see; the client's own settings are of many names.
-const SECRET: &[&str] = &["password", "secret", "token", "pem", "jaas", "credential", ".key", "oauthbearer.config"];
-
-fn told(key: &str, node: &Node, found: &mut Vec<Setting>) {
-    let reference = |entries: &[(Name, Node)]| match entries {
-        [(name, value)] if ["env", "file"].contains(&name.text.as_str()) => {
-            Some(format!("{{ {}: {} }}", name.text, value.scalar().unwrap_or_default()))
-        }
-        _ => None,
-    };
-    let value = match &node.kind {
-        Kind::Map(entries) => match reference(entries).filter(|_| !key.is_empty()) {
-            Some(written) => written,
-            None => {
-                for (name, below) in entries {
-                    let path = if key.is_empty() { name.text.clone() } else { format!("{key}.{}", name.text) };
-                    told(&path, below, found);
-                }
-                return;
-            }
-        },
-        // The file of tokens holds no token, only hashes, and is named, not shown.
-        _ if key != "console.tokens" && SECRET.iter().any(|word| key.contains(word)) => "(hidden)".to_owned(),
-        _ => without_login(&node.scalar().map_or_else(|| node.canonical(), str::to_owned)),
-    };
-    let at = &node.at;
-    let from = match at.file.path.as_str() {
-        "the environment" => at.file.text.clone(),
-        "the command line" => at.file.text.split(' ').next().unwrap_or_default().to_owned(),
-        path => format!("{path}:{}", at.line()),
-    };
-    found.push(Setting { key: key.to_owned(), value, from });
-}
-
-/// An address may have a login before its host.
-fn without_login(value: &str) -> String {
-    let found = value.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1)));
-    found.map_or_else(|| value.to_owned(), |(scheme, rest)| format!("{scheme}://(hidden)@{rest}"))
-}
-
-fn layered(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<Node> {
+/// All layers in one tree; each value keeps its place.
+pub(super) fn merged(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<Node> {
     let mut root = match file {
         Some(path) => yaml::load(path).map_err(Error::from)?,
-        None => empty(source("the environment", "")),
+        None => empty(source(ENVIRONMENT, "")),
     };
     let mut env: Vec<_> = env.into_iter().filter(|(name, _)| is_setting(name)).collect();
     env.sort();
@@ -132,7 +76,7 @@ fn layered(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>,
         put_variable(&mut root, &name, &value);
     }
     for flag in flags {
-        let line = source("the command line", &format!("{} {}", flag.name, flag.value));
+        let line = source(COMMAND_LINE, &format!("{} {}", flag.name, flag.value));
         let name = |text: &str| Name { text: text.to_owned(), at: place(&line, 0, flag.name.len()) };
         let path: Vec<Name> = flag.key.split('.').map(name).collect();
         put(&mut root, &path, scalar(flag.value, place(&line, flag.name.len() + 1, flag.value.len())));
@@ -151,7 +95,7 @@ fn is_setting(name: &str) -> bool {
 /// names: `READBACK_KAFKA__SECURITY_PROTOCOL`.
 fn put_variable(root: &mut Node, name: &str, value: &str) {
     // The name alone is shown: a value may be a secret, also under a name that nobody knows.
-    let line = source("the environment", name);
+    let line = source(ENVIRONMENT, name);
     let mut from = PREFIX.len();
     let mut path: Vec<Name> = Vec::new();
     for part in name[PREFIX.len()..].split("__") {
@@ -215,6 +159,20 @@ mod tests {
         e.source.as_ref().unwrap().to_string()
     }
 
+    /// If this broke, the chart would start pods that refuse their configuration, or are killed before they may stop in order.
+    #[test]
+    fn the_chart_starts_with_a_configuration_that_holds() {
+        let values = include_str!("../../deploy/helm/readback/values.yaml");
+        let values: serde_json::Value = serde_saphyr::from_str(values).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        std::fs::write(&file, values["config"].to_string()).unwrap();
+        let got = load(Some(&file), [], &[]).unwrap();
+        let grace = values["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(grace > got.stop_within.0.as_secs(), "a pod is killed before it may stop");
+        assert!(got.admin.listen.ends_with(":9464"), "the probes ask port 9464: {}", got.admin.listen);
+    }
+
     /// If this broke, a setting in the environment would not reach the process that a chart starts.
     #[test]
     fn later_layers_win() {
@@ -232,27 +190,6 @@ mod tests {
         assert_eq!((got.brokers.as_str(), got.state.dir.to_str(), got.registry.url.as_str()), ("a:1", Some("/y"), "http://r"));
         assert_eq!((got.state.cache.0, got.admin.listen.as_str()), (1 << 20, ""));
         assert_eq!((got.kafka["client.rack"].as_str(), got.kafka["security.protocol"].as_str()), ("a", "ssl"));
-    }
-
-    /// If this broke, the console would show a password, or name another place for a setting than the one it stands in.
-    #[test]
-    fn settings_are_told_with_their_place_and_without_secrets() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("readback.yaml");
-        let text = "brokers: f:1\nstate: { dir: /f }\nkafka:\n  sasl.password: geheim\n  ssl.key.pem: geheim\n  client.id: a\n\
-                    registry: { url: \"http://me:geheim@r:1\", password: { env: REGISTRY_PASSWORD } }\n";
-        std::fs::write(&file, text).unwrap();
-        let env = env(&[("READBACK_STATE__DIR", "/x"), ("READBACK_REGISTRY__TOKEN", "geheim"), ("READBACK_CONSOLE__TOKENS", "/t")]);
-        let told = explain(Some(&file), env, &[Flag { name: "--brokers", key: "brokers", value: "c:1" }]).unwrap();
-        assert!(!format!("{told:?}").contains("geheim"), "{told:?}");
-        let of = |key: &str| told.iter().find(|s| s.key == key).map(|s| (s.value.as_str(), s.from.as_str())).unwrap();
-        assert_eq!(of("brokers"), ("c:1", "--brokers"));
-        assert_eq!(of("state.dir"), ("/x", "READBACK_STATE__DIR"));
-        assert_eq!(of("kafka.sasl.password"), ("(hidden)", format!("{}:4", file.display()).as_str()));
-        assert_eq!(of("registry.password").0, "{ env: REGISTRY_PASSWORD }");
-        assert_eq!(of("registry.url").0, "http://(hidden)@r:1");
-        assert_eq!(of("registry.token"), ("(hidden)", "READBACK_REGISTRY__TOKEN"));
-        assert_eq!((of("console.tokens").0, of("kafka.client.id").0), ("/t", "a"));
     }
 
     /// If this broke, naming the registry would silently forbid to register in it, and a first start would end.

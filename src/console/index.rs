@@ -409,7 +409,7 @@ fn word(number: u32) -> &'static str {
 }
 
 fn of(number: u32) -> Option<Status> {
-    Status::ALL.into_iter().find(|s| *s as u32 == number)
+    Status::ALL.iter().copied().find(|s| *s as u32 == number)
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl Cursor {
 
 /// The status of this word.
 pub fn status(word: &str) -> Option<Status> {
-    Status::ALL.into_iter().find(|s| s.word() == word)
+    Status::ALL.iter().copied().find(|s| s.word() == word)
 }
 
 /// Names and values of a query or a form, decoded. What is no UTF-8 is replaced.

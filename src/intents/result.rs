@@ -74,8 +74,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// All of them, in order.
-    pub const ALL: [Status; 21] = [
+    /// All of them, live ones first.
+    pub const ALL: &[Status] = &[
         Status::Accepted,
         Status::Planned,
         Status::AwaitingApproval,
@@ -99,6 +99,10 @@ impl Status {
         Status::ResolvedNotApplied,
     ];
 
+    /// Whether it is the end of a message, which no operation has.
+    pub fn of_a_message(self) -> bool {
+        matches!(self, Status::Invalid | Status::Conflict | Status::Throttled | Status::Stale)
+    }
     /// Whether nothing but flags may follow.
     pub fn is_end(self) -> bool {
         !matches!(

@@ -47,12 +47,11 @@ pub fn configuration(view: &View<'_>) -> Markup {
         html! {
             h1 { "Configuration" }
             p.soft { "Of the process that serves this page, with the place that each value comes from. Secrets are named by reference and never shown." }
-            @if view.console.settings.is_empty() { p { "Everything stands at its default." } } @else {
+            @if view.console.settings.is_empty() { p { "It was not told." } } @else {
                 div.scroll { table {
                     thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "From" } } }
                     tbody { @for s in &view.console.settings { tr { td.mono { (s.key) } td.mono { (s.value) } td { (s.from) } } } }
                 } }
-                p.soft { "Everything else stands at its default." }
             }
         },
     )

@@ -61,7 +61,7 @@ fn form(search: &Search) -> Markup {
             label { "Status" select name="status" {
                 option value="" { "all" }
                 @if search.status.len() > 1 { option value=(several) selected { (several.replace('_', " ").replace(',', ", ")) } }
-                @for s in Status::ALL { option value=(s.word()) selected[search.status == [s]] { (layout::spoken(s)) } }
+                @for s in Status::ALL.iter().copied() { option value=(s.word()) selected[search.status == [s]] { (layout::spoken(s)) } }
             } }
             label { "Tenant" input name="tenant" value=(text(&search.tenant)); }
             label { "Step" input name="step" value=(text(&search.step)); }
