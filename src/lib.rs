@@ -85,6 +85,8 @@ pub mod driver;
 
 pub mod admin;
 
+pub mod console;
+
 pub mod demo;
 
 pub mod cli;

@@ -32,6 +32,7 @@ const ORDER: &[&str] = &[
     "app",
     "driver",
     "admin",
+    "console",
     "demo",
     "cli",
     "testing",

@@ -12,6 +12,7 @@ macro_rules! print {
 
 mod check;
 mod config;
+mod console;
 mod demo;
 mod describe;
 mod diff;
@@ -76,6 +77,8 @@ enum Command {
     Reset(reset::ResetArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Serve pages and an API for people on duty.
+    Console(console::ConsoleArgs),
     /// Write a topology from a ready contract or for a topic that exists.
     New(new::NewArgs),
     /// Show each setting and where it comes from.
@@ -107,6 +110,10 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What is set and where, secrets hidden.
+    pub fn explain(&self) -> crate::error::Result<Vec<crate::config::Setting>> {
+        crate::config::provenance(self.config.as_deref(), crate::config::environment()?, &self.flags())
+    }
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
         crate::config::load(self.config.as_deref(), crate::config::environment()?, &self.flags())
@@ -131,6 +138,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Console(args) => console::run(&args),
         Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
