@@ -87,6 +87,8 @@ pub mod admin;
 
 pub mod demo;
 
+pub mod bench;
+
 pub mod cli;
 
 #[cfg(feature = "test-util")]

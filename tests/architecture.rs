@@ -33,6 +33,7 @@ const ORDER: &[&str] = &[
     "driver",
     "admin",
     "demo",
+    "bench",
     "cli",
     "testing",
 ];
