@@ -40,11 +40,14 @@ fn golden(name: &str, args: &[&str]) {
 #[test]
 fn help_teaches() {
     golden("help", &["--help"]);
-    for command in ["check", "demo", "describe", "explain", "ops", "run"] {
+    for command in ["check", "demo", "describe", "dlq", "explain", "ops", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
     for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
         golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
+    }
+    for command in ["list", "show", "replay"] {
+        golden(&format!("help-dlq-{command}"), &["dlq", command, "--help"]);
     }
 }
 

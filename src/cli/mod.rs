@@ -16,12 +16,14 @@ mod config;
 mod demo;
 mod describe;
 mod diff;
+mod dlq;
 mod explain;
 mod load;
 mod metrics;
 mod new;
 mod ops;
 mod output;
+mod payload;
 mod reset;
 mod run;
 mod shells;
@@ -87,6 +89,8 @@ enum Command {
     Completions(shells::CompletionsArgs),
     /// Print the manual, or write a page for each command.
     Man(shells::ManArgs),
+    /// Look at dead letters, and send them back.
+    Dlq(dlq::DlqArgs),
     /// Explain an error code, or list all of them.
     Explain(explain::ExplainArgs),
 }
@@ -130,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Reset(args) => reset::run(&args, cli.output),

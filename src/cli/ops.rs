@@ -241,11 +241,11 @@ fn status_words() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(words.chain(["held"]).map(clap::builder::PossibleValue::new))
 }
 
-fn span(text: &str) -> std::result::Result<Duration, String> {
+pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {
     parse_duration(text).ok_or_else(|| format!("`{text}` is no duration; write 5s, 30m, 2h or 7d"))
 }
 
-fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
+pub(super) fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
     if let Some(name) = given {
         return Ok(ApplicationId::new(name));
     }
