@@ -95,6 +95,8 @@ fn diff_and_reset_know_what_is_open_and_what_was_deployed() {
     let listed = || readback(&["ops", "list", "--app", &app, "--output", "json"]).1;
     until("the operation is known", || listed().contains("deliver-1").then_some(()));
 
+    until("what runs is stored", || readback(&["diff", &dir]).1.contains("that readback").then_some(()));
+
     let (exit, told, error) = readback(&["reset", &dir, "--execute", "--forget-operations", "--reason", "test"]);
     assert!(exit == Some(1) && error.contains("members are alive"), "{told}{error}");
     assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
