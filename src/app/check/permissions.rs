@@ -8,7 +8,7 @@ use crate::intents::topics as names;
 /// One permission: who needs to do what with which resource.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Permission {
-    /// Who: `member`, `ops`, `check --live`, `reset`.
+    /// Who: `member`, `ops`, `dlq`, `check --live`, `reset`.
     pub who: &'static str,
     /// `topic`, `group`, `transactional-id`, `cluster`.
     pub resource: &'static str,
@@ -65,6 +65,14 @@ pub fn permissions(application: &Application) -> Vec<Permission> {
         need("ops", "topic", names::changelog(app, "operations").to_string(), false, &["Read", "Describe"]);
         need("ops", "topic", names::ledger_changelog(app).to_string(), false, &["Read", "Describe"]);
         need("ops", "topic", names::commands(app).to_string(), false, &["Write", "Describe"]);
+    }
+    if let Some(dead) = &application.dead_letters {
+        need("dlq", "topic", dead.to_string(), false, &["Read", "Write", "Describe"]);
+        need("dlq", "transactional-id", format!("{app}-dead-letters-"), true, &["Write", "Describe"]);
+        let back = graph.external_sources().into_iter().chain(application.has_effects().then(|| crate::agent::intake_topic(app)));
+        for topic in back {
+            need("dlq", "topic", topic.to_string(), false, &["Write", "Describe"]);
+        }
     }
     need("check --live", "cluster", String::new(), false, &["Describe", "DescribeConfigs"]);
     for unit in units {
