@@ -27,6 +27,8 @@ use super::wire::Scripted;
 /// What a run came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Done {
+    /// How many records were fed.
+    pub inputs: usize,
     /// How many records were written.
     pub records: usize,
     /// Where what is expected stands.
@@ -79,6 +81,7 @@ pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> 
         Line::Record(r) => r.timestamp.as_deref().and_then(time),
         _ => None,
     });
+    let inputs = lines.iter().filter(|(_, line)| matches!(line, Line::Record(_))).count();
     let mut driver = match start {
         Some(at) => TopologyTestDriver::at(application, at)?,
         None => TopologyTestDriver::new(application)?,
@@ -101,7 +104,7 @@ pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> 
         true => write(&expected, &found)?,
         false => compare(&expected, &found)?,
     }
-    Ok(Done { records, expected })
+    Ok(Done { inputs, records, expected })
 }
 
 /// The topics of the user's that an application writes.
