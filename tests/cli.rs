@@ -37,7 +37,7 @@ fn golden(name: &str, args: &[&str]) {
 #[test]
 fn help_teaches() {
     golden("help", &["--help"]);
-    for command in ["check", "demo", "describe", "dlq", "explain", "ops", "run"] {
+    for command in ["check", "demo", "describe", "dlq", "explain", "ops", "probe", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
     for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
@@ -113,6 +113,21 @@ fn an_unreachable_broker_is_exit_code_three() {
         assert_eq!(out.status.code(), Some(3), "{args:?}: {stderr}");
         assert!(stderr.contains("error[RB0301]"), "{stderr}");
     }
+}
+
+/// If this broke, a probe would make effects that nobody agreed to, or send them to a host that the contract does not name.
+#[test]
+fn a_probe_calls_nothing_that_was_not_agreed_to() {
+    let call = "topology/orders/contracts/orders.yaml#create";
+    let with = |more: &[&'static str]| [&["probe", call, "--set", "sku=A-1", "--set", "quantity=2"], more].concat();
+    golden("probe-not-agreed", &with(&["--base-url", "http://127.0.0.1:9"]));
+    golden("probe-other-host", &with(&["--base-url", "http://evil.example", "--yes-this-makes-effects"]));
+    golden("probe-no-parameter", &["probe", call, "--set", "quantity=2", "--base-url", "http://127.0.0.1:9"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let nobody = format!("http://127.0.0.1:{port}");
+    let out = readback(&[with(&["--yes-this-makes-effects", "--base-url"]), vec![&nobody, "--output", "json"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!((out.status.code(), &report["verdict"]), (Some(3), &"unreachable".into()), "{report}");
 }
 
 /// C130: a locale with a dotless i or a decimal comma must change nothing: same keys found, same bytes out.

@@ -19,6 +19,7 @@ mod load;
 mod ops;
 mod output;
 mod payload;
+mod probe;
 mod run;
 mod test;
 mod timeline;
@@ -64,6 +65,8 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
     Test(test::TestArgs),
+    /// Try a contract against a sandbox: real calls, real effects.
+    Probe(probe::ProbeArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
     /// Look at dead letters, and send them back.
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Probe(args) => probe::run(&args, cli.output),
         Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
