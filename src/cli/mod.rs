@@ -20,6 +20,7 @@ mod ops;
 mod output;
 mod payload;
 mod probe;
+mod replay_diff;
 mod run;
 mod test;
 mod timeline;
@@ -65,6 +66,8 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
     Test(test::TestArgs),
+    /// Run recorded input through two versions of a topology, and show which operations would mean something else.
+    ReplayDiff(replay_diff::ReplayDiffArgs),
     /// Try a contract against a sandbox: real calls, real effects.
     Probe(probe::ProbeArgs),
     /// Look at operations and decide what nobody else can.
@@ -111,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::ReplayDiff(args) => replay_diff::run(&args, cli.output),
         Command::Probe(args) => probe::run(&args, cli.output),
         Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
