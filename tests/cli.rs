@@ -1,5 +1,8 @@
 //! What the program prints and how it exits: golden files in `tests/cli/`. To renew them: `READBACK_WRITE_GOLDEN=1 cargo test --test cli`.
 
+#[path = "cli/tools.rs"]
+mod tools;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

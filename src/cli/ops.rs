@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::admin::views::{Operations, Seen, applications};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, ApprovalId, OperationId, OperationKey, Tenant};
-use crate::intents::{Approval, Command, Decision, Resolution, topics};
+use crate::intents::{Approval, Command, Decision, Resolution, Status, topics};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
@@ -39,8 +39,8 @@ pub struct OpsArgs {
 enum What {
     /// List operations, the oldest change first.
     List {
-        /// Only this status: `unknown`, `parked`, `awaiting_approval`, `confirmed` …
-        #[arg(long)]
+        /// Only this status.
+        #[arg(long, value_parser = status_words())]
         status: Option<String>,
         /// Only this tenant.
         #[arg(long)]
@@ -233,6 +233,12 @@ impl OrderArgs {
             reason: Some(self.reason.clone()),
         })
     }
+}
+
+/// What `--status` takes: the words of results, and `held` for commands that came before their operation.
+fn status_words() -> clap::builder::PossibleValuesParser {
+    let words = Status::ALL.iter().filter(|s| !s.of_a_message()).map(|s| s.word());
+    clap::builder::PossibleValuesParser::new(words.chain(["held"]).map(clap::builder::PossibleValue::new))
 }
 
 pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {

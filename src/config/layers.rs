@@ -24,6 +24,11 @@ const NOT_SETTINGS: &[&str] = &[
     "READBACK_WRITE_SCHEMAS",
 ];
 
+/// Where a variable stands, for messages.
+pub(super) const ENVIRONMENT: &str = "the environment";
+/// Where a flag stands.
+pub(super) const COMMAND_LINE: &str = "the command line";
+
 /// What `dev/stack env` prints besides brokers and registry.
 const STACK: &str = "READBACK_STACK_";
 
@@ -53,9 +58,17 @@ pub fn environment() -> Result<Vec<(String, String)>> {
 
 /// Reads the configuration: `file` where given (it must exist), `env` as (name, value), then `flags`. All errors at once.
 pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<ProcessConfig> {
+    let root = merged(file, env, flags)?;
+    let mut d = Diagnostics::new();
+    let config = settings::read(&root, &mut d);
+    d.or(Some(config)).map_err(Error::from)
+}
+
+/// All layers in one tree; each value keeps its place.
+pub(super) fn merged(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<Node> {
     let mut root = match file {
         Some(path) => yaml::load(path).map_err(Error::from)?,
-        None => empty(source("the environment", "")),
+        None => empty(source(ENVIRONMENT, "")),
     };
     let mut env: Vec<_> = env.into_iter().filter(|(name, _)| is_setting(name)).collect();
     env.sort();
@@ -63,14 +76,12 @@ pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>
         put_variable(&mut root, &name, &value);
     }
     for flag in flags {
-        let line = source("the command line", &format!("{} {}", flag.name, flag.value));
+        let line = source(COMMAND_LINE, &format!("{} {}", flag.name, flag.value));
         let name = |text: &str| Name { text: text.to_owned(), at: place(&line, 0, flag.name.len()) };
         let path: Vec<Name> = flag.key.split('.').map(name).collect();
         put(&mut root, &path, scalar(flag.value, place(&line, flag.name.len() + 1, flag.value.len())));
     }
-    let mut d = Diagnostics::new();
-    let config = settings::read(&root, &mut d);
-    d.or(Some(config)).map_err(Error::from)
+    Ok(root)
 }
 
 /// Variables that Kubernetes makes for a service that is called `readback` or `readback-…` are none of ours.
@@ -84,7 +95,7 @@ fn is_setting(name: &str) -> bool {
 /// names: `READBACK_KAFKA__SECURITY_PROTOCOL`.
 fn put_variable(root: &mut Node, name: &str, value: &str) {
     // The name alone is shown: a value may be a secret, also under a name that nobody knows.
-    let line = source("the environment", name);
+    let line = source(ENVIRONMENT, name);
     let mut from = PREFIX.len();
     let mut path: Vec<Name> = Vec::new();
     for part in name[PREFIX.len()..].split("__") {

@@ -92,11 +92,11 @@ impl Steps<'_> {
         let made = fields.get("value").and_then(|n| Made::compile(n, MET, &name.text, d));
         let windows = windows(fields, d);
         let key = Format::read(fields, "key", Format::Text, d);
-        let other = match self.named(at, d)? {
+        let other = match self.named(at, d)?.as_stream() {
             Handle::Stream(other, _) => other,
             Handle::Broken => return None,
             _ => {
-                d.error(codes::BAD_VALUE, &at.at, "this is no stream").label("a table is joined by `table`");
+                d.error(codes::BAD_VALUE, &at.at, "this is no stream").label("name a source or a step that gives records");
                 return None;
             }
         };

@@ -32,6 +32,18 @@ pub(super) enum Handle {
     Broken,
 }
 
+impl Handle {
+    /// A table is read as the stream of its changes; null is what was deleted.
+    pub(super) fn as_stream(self) -> Handle {
+        match self {
+            Handle::Table(table, _) => {
+                Handle::Stream(table.to_stream().map_values(|_, v| v.unwrap_or(Value::Null)), Carries::Records)
+            }
+            other => other,
+        }
+    }
+}
+
 /// Everything that was named so far.
 pub(super) struct Steps<'b> {
     pub(super) builder: &'b StreamsBuilder,
@@ -112,14 +124,7 @@ impl<'b> Steps<'b> {
             self.check_only(kind, node, d);
             return Handle::Broken;
         }
-        // A table is read as the stream of its changes; null is what was deleted.
-        let from = match from {
-            Handle::Table(table, _) => {
-                Handle::Stream(table.to_stream().map_values(|_, v| v.unwrap_or(Value::Null)), Carries::Records)
-            }
-            other => other,
-        };
-        let made = match (kind, from) {
+        let made = match (kind, from.as_stream()) {
             ("filter", Handle::Stream(s, carries)) => filter(&s, carries, node, name, d),
             ("map", Handle::Stream(s, _)) => map(&s, node, name, d),
             ("flat_map", Handle::Stream(s, _)) => flat_map(&s, node, name, d),
@@ -190,7 +195,7 @@ impl<'b> Steps<'b> {
     fn merge(&mut self, s: KStream<Value, Value>, carries: Carries, node: &Node, d: &mut Diagnostics) -> Option<Handle> {
         let mut all = (s, carries);
         for other in node.list() {
-            match self.named(other, d)? {
+            match self.named(other, d)?.as_stream() {
                 Handle::Stream(s, c) if c == all.1 => all.0 = all.0.merge(&s),
                 Handle::Broken => return None,
                 _ => {

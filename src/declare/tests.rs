@@ -267,9 +267,10 @@ steps:
   - { name: h, from: lines, join: { table: prices, within: 5m, value: table } }
   - { name: i, from: lines, join: { table: prices, kind: outer, value: table } }
   - { name: j, from: lines, join: { table: others, value: table } }
-  - { name: k, from: lines, join: { stream: prices, within: 5m, value: other } }
+  - { name: n, from: lines, to: { topic: out } }
+  - { name: k, from: lines, join: { stream: n, within: 5m, value: other } }
   - { name: l, from: lines, join: { value: other } }
-  - { name: m, from: lines, merge: [prices] }
+  - { name: m, from: lines, merge: [n] }
 "#;
     let shown = parse("t.yaml", text).unwrap_err().to_string();
     for part in [

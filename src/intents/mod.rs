@@ -38,6 +38,10 @@ pub mod topics {
     pub fn plans(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}-plans"))
     }
+    /// What was deployed last: one compacted record.
+    pub fn deployed(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-deployed"))
+    }
     /// The ledger's changelog.
     pub fn ledger_changelog(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}.effects-ledger-changelog"))

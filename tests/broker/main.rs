@@ -11,6 +11,7 @@ mod scenarios;
 mod story;
 mod streams;
 mod tables;
+mod tools;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
