@@ -15,7 +15,7 @@ use super::precondition;
 use super::read::{header_name, unknown_placeholder, word};
 use super::request::{KEY, PAGE, RESOURCE_VERSION};
 use super::template::{JsonTemplate, Template};
-use super::{lint, shape};
+use super::{fence, lint, shape};
 use crate::config::CelExpr;
 use crate::config::yaml::{Diagnostics, Fields, Kind, Node};
 use crate::error::codes;
@@ -35,6 +35,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     let dedupe = f.get("dedupe").filter(|n| n.scalar() != Some("none")).map(|n| dedupe(n, d));
     let readback = f.get("readback").map(|n| readback(n, &names, d));
     let sent = request.as_ref().is_some_and(|r| r.names().contains(&RESOURCE_VERSION));
+    let fence = f.get("fence").map(|n| fence::fence(n, d));
     let precondition = f.get("precondition").map(|n| precondition::precondition(n, &names, sent, d));
     let in_flight = f.get("in_flight").filter(|n| n.scalar() != Some("unbounded")).map(|n| in_flight(n, d));
     let answers = f.get("answers").map(|n| answers(n, d)).unwrap_or_default();
@@ -54,6 +55,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
         name: CallName::new(name),
         key: key.unwrap_or(Some(none))?,
         dedupe: dedupe.unwrap_or_default(),
+        fence: fence.unwrap_or_default(),
         precondition,
         confirm,
         readback,
@@ -245,7 +247,7 @@ fn readback(node: &Node, parameters: &[&str], d: &mut Diagnostics) -> Option<(Re
     let evidence = f.get("evidence").map(|n| expression(n, &["item"], d));
     let pages = f.get("pages").map_or(Some(20), |n| n.integer(1, 1_000, d));
     let lag = f.get("lag").and_then(|n| n.duration(d));
-    let absent = f.get("absent").map(|n| n.list().iter().filter_map(|s| u16::try_from(s.integer(400, 499, d)?).ok()).collect());
+    let absent = statuses(&f, "absent", d);
     let rules = ReadbackRules {
         request: request?,
         absent: absent.unwrap_or_default(),
@@ -256,6 +258,12 @@ fn readback(node: &Node, parameters: &[&str], d: &mut Diagnostics) -> Option<(Re
         evidence: evidence.unwrap_or_default(),
     };
     Some((Readback { lag: lag?, pages: pages? as u32 }, rules))
+}
+
+/// The statuses under `key`, where it is given: refusals of a client's request.
+pub(super) fn statuses(f: &Fields<'_>, key: &str, d: &mut Diagnostics) -> Option<Vec<u16>> {
+    let node = f.get(key)?;
+    Some(node.list().iter().filter_map(|s| u16::try_from(s.integer(400, 499, d)?).ok()).collect())
 }
 
 fn in_flight(node: &Node, d: &mut Diagnostics) -> Option<Bound> {

@@ -52,6 +52,8 @@ pub trait Judge: Send + Sync {
     fn version_request(&self, parameters: &Parameters) -> Result<RenderedRequest, Error>;
     /// The version that an answer to it shows; `None` = the resource is not there. The error says why it shows nothing.
     fn version_in(&self, answer: &Answer) -> Result<Option<String>, String>;
+    /// The header with its time that an attempt carries, where the target refuses it beyond an age.
+    fn stamp(&self, journalled_at: WallTime) -> Option<(String, String)>;
     /// Reads the pages so far.
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged;
 }

@@ -63,6 +63,10 @@ impl Judge for Asked {
         self.0.version_in(answer)
     }
 
+    fn stamp(&self, journalled_at: WallTime) -> Option<(String, String)> {
+        self.0.stamp(journalled_at)
+    }
+
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged {
         Judged::Done(match self.0.judge(pages, parameters, key) {
             Shown::NextPage(token) => return Judged::NextPage(token),

@@ -117,6 +117,7 @@ fn state_of(class: AnswerClass, rules: &Rules) -> AttemptState {
         AnswerClass::NotSent => AttemptState::Unsent,
         AnswerClass::NotApplied | AnswerClass::RetryLater if rules.no_intermediaries => AttemptState::RetryLater,
         AnswerClass::MaybeSent | AnswerClass::Unknown if !rules.hold(Rule::SilenceIsNotNo) => AttemptState::RetryLater,
+        AnswerClass::KeyConflict if !rules.hold(Rule::ExistsIsRead) => AttemptState::Applied,
         // A copy made on the way may still be applied, whatever this answer says.
         AnswerClass::NotApplied | AnswerClass::RetryLater | AnswerClass::PreconditionFailed => AttemptState::Maybe,
         AnswerClass::KeyConflict | AnswerClass::MaybeSent | AnswerClass::Unknown => AttemptState::Maybe,
@@ -155,6 +156,10 @@ fn outcome(r: &mut LedgerRecord, o: &Hearsay, retry_at: Option<WallTime>, rules:
     }
     let due = if o.class == AnswerClass::NotApplied { now } else { now.plus(backoff(tries, Duration::from_millis(200))) };
     r.retry_at = Some(retry_at.filter(|_| rules.hold(Rule::RetryAfter)).unwrap_or(due));
+    if matches!(o.class, AnswerClass::Applied | AnswerClass::KeyConflict) {
+        // Something is there: what, is read now, however long reads before it had to wait.
+        r.read_at = Some(now);
+    }
     unsettled(r, now);
 }
 

@@ -168,6 +168,7 @@ impl EffectTask {
             handover,
             spec: Arc::clone(spec),
             request: body.request,
+            journalled_at: now.wall,
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,
             permit,

@@ -11,10 +11,14 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::contract::StampFormat;
 use crate::http::Answer;
 use crate::ids::WireKey;
 use crate::intents::{RenderedRequest, hex};
 use crate::time::WallTime;
+
+/// The header by which the shop tells the age of an order.
+pub const SENT_AT: &str = "x-sent-at";
 
 /// One effect that really exists, as the target's own books have it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +36,10 @@ pub struct BookEntry {
 pub struct ShopRules {
     /// How long it remembers a key from its first use; `None` = it knows no keys.
     pub remembers: Option<Duration>,
+    /// Whether it makes one order under a reference, for ever, and answers 409 to a second one.
+    pub one_per_reference: bool,
+    /// Beyond which age, by the header [`SENT_AT`], it refuses an order with 412.
+    pub max_age: Option<Duration>,
     /// Articles that it refuses for good.
     pub refuses: BTreeSet<String>,
 }
@@ -86,6 +94,7 @@ impl Shop {
     /// Answers one request that arrived at `now`; lists show `view`.
     pub fn handle(&mut self, request: &RenderedRequest, view: View, now: WallTime) -> Answer {
         match (request.method.as_str(), request.path.as_str()) {
+            ("POST", "/orders") if self.too_old(request, now) => answer(412, &json!({ "error": "sent too long ago" })),
             ("POST", "/orders") => self.create(request.body.as_deref().unwrap_or_default(), now),
             ("GET", "/orders") => self.list(reference(&request.query).unwrap_or_default(), view),
             _ => answer(404, &json!({ "error": "no such resource" })),
@@ -109,6 +118,9 @@ impl Shop {
                 answer(422, &json!({ "error": "this key was used for another order" }))
             };
         }
+        if self.rules.one_per_reference && self.orders.iter().any(|o| o.client_ref == new.client_ref) {
+            return answer(409, &json!({ "error": "there is an order under this reference" }));
+        }
         let id = format!("o-{}", self.orders.len() + 1);
         let done = answer(201, &json!({ "id": id }));
         if self.rules.remembers.is_some() {
@@ -116,6 +128,12 @@ impl Shop {
         }
         self.orders.push(Order { client_ref: new.client_ref, sku: new.sku, quantity: new.quantity, applied_at: now });
         done
+    }
+
+    /// An order that carries no time is as old as can be.
+    fn too_old(&self, request: &RenderedRequest, now: WallTime) -> bool {
+        let stamp = request.headers.iter().find(|h| h.name == SENT_AT).and_then(|h| StampFormat::Unix.read(&h.value));
+        self.rules.max_age.is_some_and(|age| stamp.is_none_or(|at| now > at.plus(age)))
     }
 
     fn recall(&self, key: &str, now: WallTime) -> Option<&Remembered> {
@@ -206,6 +224,25 @@ mod tests {
         assert_eq!(target.books().len(), 1);
         assert_eq!(target.create(&order("k", 1), WallTime(11)).status, 201);
         assert_eq!(target.books().len(), 2);
+    }
+
+    /// If this broke, a second copy would be refused, or taken, against what the fence of its contract says.
+    #[test]
+    fn fences_are_kept() {
+        let mut target = Shop::new(ShopRules { one_per_reference: true, ..ShopRules::default() });
+        let statuses = [1, 1, 2].map(|n| target.create(&order("k", n), WallTime(0)).status);
+        assert_eq!((statuses, target.books().len()), ([201, 409, 409], 1));
+
+        let mut target = Shop::new(ShopRules { max_age: Some(Duration::from_secs(10)), ..ShopRules::default() });
+        let sent = |at: Option<&str>| RenderedRequest {
+            method: "POST".into(),
+            path: "/orders".into(),
+            headers: at.map(|value| crate::intents::Pair { name: SENT_AT.into(), value: value.into() }).into_iter().collect(),
+            body: Some(order("k", 1)),
+            ..RenderedRequest::default()
+        };
+        let mut at = |stamp, now| target.handle(&sent(stamp), View::Whole, WallTime(now)).status;
+        assert_eq!([at(Some("5"), 15_000), at(Some("5"), 15_001), at(None, 0)], [201, 412, 412]);
     }
 
     /// If this broke, a refused order would count as placed, or a stale or cut list as a proof of absence.

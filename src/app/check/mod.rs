@@ -201,6 +201,7 @@ fn because(call: &Call) -> String {
             show_duration(l.within),
             show_duration(v.lag)
         ),
+        _ if call.proposal => "a proposal: asked again freely, its cost counted".to_owned(),
         (promise, _, _) => promise.because(),
     }
 }
@@ -229,8 +230,12 @@ fn not_promised(application: &Application) -> Vec<String> {
         all.push("anything a target does on its own".to_owned());
         all.push("effects that others make under the same key".to_owned());
     }
-    if calls(application).iter().any(|(_, _, c)| c.promise() == Promise::DuplicatesCounted) {
+    let counted: Vec<_> = calls(application).into_iter().filter(|(_, _, c)| c.promise() == Promise::DuplicatesCounted).collect();
+    if counted.iter().any(|(_, _, c)| c.proposal) {
         all.push("that a model is asked once".to_owned());
+    }
+    for (contract, call, _) in counted.iter().filter(|(_, _, c)| !c.proposal) {
+        all.push(format!("that an effect of {contract}#{call} happens once: its contract accepts duplicates"));
     }
     all.push("\"exactly once\" for anything outside Kafka".to_owned());
     all

@@ -159,6 +159,24 @@ const APIS: &[Api] = &[
         list: no_list,
     },
     Api {
+        file: "azure-email",
+        call: "send",
+        parameters: || json!({ "from": "a@example.org", "to": "b@example.org", "subject": "s", "text": "x" }),
+        key: |r| in_header("operation-id")(r),
+        taken: || (202, json!({ "id": "op", "status": "Running" })),
+        again: None,
+        list: |done| json!({ "id": done[0]["key"], "status": "Succeeded" }),
+    },
+    Api {
+        file: "plain-webhook",
+        call: "notify",
+        parameters: || json!({ "event": "order.placed", "payload": { "n": 1 } }),
+        key: |r| in_header("webhook-id")(r),
+        taken: || (204, Value::Null),
+        again: None,
+        list: no_list,
+    },
+    Api {
         file: "plain-webhook",
         call: "deliver",
         parameters: || json!({ "event": "order.placed", "payload": { "n": 1 } }),
@@ -224,7 +242,8 @@ impl Api {
 fn every_ready_contract_reads_its_apis_answers() {
     let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/contracts")).unwrap();
     let shipped = files.flatten().filter(|f| f.path().extension().is_some_and(|e| e == "yaml")).count();
-    assert_eq!(shipped, APIS.len(), "each has its simulated target");
+    let tried: std::collections::BTreeSet<_> = APIS.iter().map(|api| api.file).collect();
+    assert_eq!(shipped, tried.len(), "each has its simulated target");
     for api in APIS {
         let (last, books) = api.run(0);
         assert_eq!((last.status, books.effects.len(), books.sends), (Status::Confirmed, 1, 1), "{}: {last:?}", api.file);
@@ -239,13 +258,14 @@ fn a_lost_answer_never_doubles_and_never_guesses() {
         let (last, books) = api.run(1);
         let ends = match (api.file, promise) {
             // Its answer to a known key is an error: it can't be told from other content.
-            ("brevo", _) => (Status::Parked, 2),
-            (_, Promise::AtMostOneKeyedWhile(_)) => (Status::Confirmed, 2),
-            (_, Promise::AtMostOneReadbackPerson) => (Status::Confirmed, 1),
-            (_, Promise::AtMostOnePerson) => (Status::Parked, 1),
+            ("brevo", _) => (Status::Parked, 2, 1),
+            (_, Promise::AtMostOneKeyedWhile(_)) => (Status::Confirmed, 2, 1),
+            (_, Promise::AtMostOneCreated | Promise::AtMostOneFenced(_)) => (Status::Confirmed, 1, 1),
+            (_, Promise::DuplicatesCounted) => (Status::Confirmed, 2, 2),
+            (_, Promise::AtMostOneReadbackPerson) => (Status::Confirmed, 1, 1),
+            (_, Promise::AtMostOnePerson) => (Status::Parked, 1, 1),
             (file, other) => panic!("{file}: {other:?}"),
         };
-        assert_eq!(books.effects.len(), 1, "{}: doubled", api.file);
-        assert_eq!((last.status, books.sends), ends, "{}: {last:?}", api.file);
+        assert_eq!((last.status, books.sends, books.effects.len()), ends, "{}: {last:?}", api.file);
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod fences;
 mod library;
 mod precondition;
 mod tables;

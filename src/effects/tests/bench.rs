@@ -45,6 +45,8 @@ pub fn rules() -> Rules {
         no_intermediaries: true,
         version_read: false,
         refuses_copies: false,
+        creates_once: false,
+        max_age: None,
         duplicates: false,
         lane: LaneRule::Block,
         attempts: 3,
@@ -161,6 +163,9 @@ impl Judge for Plain {
             404 => Ok(None),
             status => Err(format!("status {status}")),
         }
+    }
+    fn stamp(&self, _: WallTime) -> Option<(String, String)> {
+        None
     }
     fn judge(&self, pages: &[Answer], _: &Parameters, _: &WireKey) -> Judged {
         let mut ours = 0;

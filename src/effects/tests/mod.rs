@@ -6,6 +6,7 @@ mod bench;
 mod cases;
 mod conditions;
 mod decide;
+mod fences;
 mod network;
 mod people;
 mod permission;

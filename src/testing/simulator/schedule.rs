@@ -19,6 +19,12 @@ pub enum App {
     Plain,
     /// The same, at a shop that remembers keys for a while.
     Keyed,
+    /// At a shop that makes one order under a reference, for ever, with requests that arrive at any time.
+    Created,
+    /// At a shop that refuses old requests, with requests that arrive later than that.
+    Aged,
+    /// At a shop that lists nothing, under a contract that accepts duplicates.
+    Counted,
 }
 
 /// How an operation is meant to go, if nothing breaks.
@@ -166,6 +172,8 @@ pub enum Broken {
     Sender(Tamper),
     /// Something on the way sends requests twice.
     Copies,
+    /// The target does not refuse what its contract says that it refuses.
+    NoFence,
 }
 
 /// What is switched off or broken, so that a test can see it found; by default nothing.
@@ -199,6 +207,9 @@ pub struct Schedule {
     pub skew: [i64; 2],
 }
 
+/// What seeds draw from: the whole product more often than its parts.
+const DRAWN: [App; 8] = [App::Orders, App::Orders, App::Plain, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted];
+
 /// Requests come and faults strike within this time.
 const BUSY_MS: u64 = 40_000;
 
@@ -206,7 +217,7 @@ impl Schedule {
     /// The schedule of a seed.
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let app = [App::Orders, App::Orders, App::Plain, App::Keyed][rng.below(4) as usize];
+        let app = DRAWN[rng.below(DRAWN.len() as u64) as usize];
         let operations: Vec<Planned> = (1..=1 + rng.below(3) as usize).map(|n| planned(n, app, rng)).collect();
         let mut strikes: Vec<Struck> = (0..rng.below(5)).map(|_| (time(rng), strike(rng))).collect();
         strikes.sort_by_key(|(at, _)| *at);
