@@ -118,6 +118,10 @@ fn lines(seen: &Seen) -> Vec<(WallTime, String)> {
 }
 
 fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
+    if let Some(original) = l.operation_id.undoes() {
+        let at = l.attempts.first().map_or_else(|| l.closed_at.unwrap_or_default(), |a| a.journalled_at);
+        lines.push((at, format!("undoes       {original}")));
+    }
     for a in &l.attempts {
         lines.push((
             a.journalled_at,
@@ -142,6 +146,9 @@ fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
             at,
             format!("{:<12} {}", l.shown().word(), l.reference.as_deref().map(|r| format!("reference {r}")).unwrap_or_default()),
         ));
+    }
+    if l.end == Some(Status::Superseded) {
+        lines.push((l.closed_at.unwrap_or_default(), format!("compensation {}", l.operation_id.undo())));
     }
     for flag in &l.flags {
         lines.push((l.closed_at.unwrap_or_default(), format!("flag         {flag:?}")));
@@ -232,6 +239,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
+        let mut ledger = seen.ledger.clone().expect("one");
+        (ledger.phase, ledger.end, ledger.closed_at) = (Phase::Ended, Some(Status::Superseded), Some(WallTime(60_000)));
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger.clone()) }, WallTime(61_000));
+        assert!(text.contains("compensation op-1.undo"), "{text}");
+        ledger.operation_id = ledger.operation_id.undo();
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger) }, WallTime(61_000));
+        assert!(text.contains("undoes       op-1\n"), "{text}");
         assert_eq!(as_json(&key, &seen)["look_at"], "https://orders.internal/console?ref=5be2");
     }
 }

@@ -3,7 +3,7 @@
 use super::compiled::AnswerRule;
 use super::model::{Assumption, Call, Carrier, Completion, Confirm, Fence, Promise, Retention, Unprovable};
 use super::request::KEY;
-use super::{fence, precondition};
+use super::{compensate, fence, precondition};
 use crate::config::yaml::{Diagnostics, Fields, Site};
 use crate::error::codes;
 use crate::intents::AnswerClass;
@@ -18,6 +18,7 @@ pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
     key(call, f, d);
     dedupe(call, f, d);
     fence::lint(call, f, d);
+    compensate::lint(call, f, d);
     precondition::lint(call, f, d);
     for (i, rule) in call.compiled.answers.iter().enumerate() {
         let at = answer_site(f, i);

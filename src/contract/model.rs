@@ -87,6 +87,8 @@ pub struct Call {
     pub no_intermediaries: bool,
     /// When an applied answer is the effect.
     pub completion: Completion,
+    /// What undoes an effect of it that was cancelled too late.
+    pub compensate: Option<Compensate>,
     /// Whether this call asks for a proposal (duplicates accepted and counted).
     pub proposal: bool,
     /// The retry budget and limits.
@@ -161,6 +163,15 @@ pub enum Fence {
     Create(Vec<u16>),
     /// A request that is too old by the time stamp that it carries.
     Age(Age),
+}
+
+/// The call that undoes another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compensate {
+    /// Which, of the same contract.
+    pub call: CallName,
+    /// How long from the original's close it may be tried; then it goes to a person.
+    pub deadline: Duration,
 }
 
 /// The target refuses requests beyond an age.

@@ -72,6 +72,7 @@ pub(super) static CALL: Shape = Shape {
             Type::Word(&["sync", "poll"]),
             "whether an accepted call is done; `poll`: the readback tells; default sync",
         ),
+        Key::new("compensate", Type::Map(&COMPENSATE), "the call that undoes an effect which was cancelled too late"),
         Key::new("proposal", Type::Map(&PROPOSAL), "the answer is a proposal: asked again freely, cost counted"),
         Key::new("policy", Type::Map(&POLICY), "limits"),
         Key::new("person", Type::Map(&PERSON), "what a person looks at who must decide"),
@@ -228,6 +229,20 @@ pub(super) static ANSWER: Shape = Shape {
             "what it means",
         ),
         Key::new("evidence", Type::Expression, "the target's reference in the answer; without it the answer is unknown"),
+    ],
+};
+
+pub(super) static COMPENSATE: Shape = Shape {
+    name: "Compensate",
+    doc: "The call that undoes an effect which was cancelled too late. Its key is derived of this call's.",
+    keys: &[
+        Key::required("call", Type::Text, "a call of this contract"),
+        Key::new(
+            "parameters",
+            Type::Named(&Type::Expression),
+            "its parameters: expressions over evidence, key and this call's own",
+        ),
+        Key::new("deadline", Type::Duration, "how long it may be tried before a person must see to it; default 1h"),
     ],
 };
 

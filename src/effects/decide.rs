@@ -72,8 +72,22 @@ fn end(status: Status, code: Option<Code>, detail: Option<String>) -> Action {
     Action::End(End { status, ack: None, code, detail, flags: Vec::new() })
 }
 
-/// The next action for one operation.
+/// The next action for one operation. A compensation has one end by itself, that it is confirmed: all others are a person's.
 pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
+    match next(r, f, rules, now) {
+        Action::End(e) if r.operation_id.is_undo() && e.status != Status::Confirmed => {
+            let words = match e.status {
+                Status::Refused => "the target refused the compensation",
+                Status::Expired => "the time for the compensation is over, and it was not made",
+                _ => "the compensation can't be made",
+            };
+            Action::Park(e.code.unwrap_or(codes::UNPROVABLE), words)
+        }
+        action => action,
+    }
+}
+
+fn next(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
     match r.phase {
         Phase::Held => return forget(r, rules, now),
         Phase::Ended if rules.lag.is_some() && r.read_at.is_some_and(|t| t <= now) && !f.reading => {
@@ -127,6 +141,10 @@ fn proven(r: &LedgerRecord, rules: &Rules) -> Option<Action> {
     if r.attempts.iter().any(|a| a.state == AttemptState::Rejected && a.class != Some(AnswerClass::PreconditionFailed)) {
         flags.push(Flag::Contradiction);
     }
+    if r.cancelled && rules.compensates && !twice {
+        let detail = Some(format!("cancelled too late; its compensation is {}", r.operation_id.undo()));
+        return Some(Action::End(End { status: Status::Superseded, ack: Some(ack), code: None, detail, flags }));
+    }
     if r.cancelled {
         flags.push(Flag::CancelTooLate);
     }
@@ -146,6 +164,9 @@ fn sent_more_than_once(r: &LedgerRecord) -> Option<String> {
 fn weakened(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option<Action> {
     if !rules.hold(Rule::NegativeSpeaksForItself) && r.any(AttemptState::Rejected) {
         return Some(end(Status::Refused, Some(codes::TARGET_REFUSED), None));
+    }
+    if !rules.hold(Rule::UndoOnlyApplied) && rules.compensates && r.cancelled && !r.attempts.is_empty() {
+        return Some(end(Status::Superseded, None, None));
     }
     if !rules.hold(Rule::CancelWaits) && r.cancelled {
         return Some(end(Status::Cancelled, None, None));

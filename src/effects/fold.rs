@@ -190,8 +190,8 @@ fn late(r: &mut LedgerRecord, positive: bool, rules: &Rules) {
         return;
     }
     match r.end {
-        Some(Status::Confirmed) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
-        Some(Status::Confirmed | Status::ResolvedApplied) | None => {}
+        Some(Status::Confirmed | Status::Superseded) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
+        Some(Status::Confirmed | Status::Superseded | Status::ResolvedApplied) | None => {}
         Some(_) if positive => r.raise(Flag::Contradiction),
         Some(_) => {}
     }
@@ -260,7 +260,7 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
         if r.seen == Seen::Twice {
             r.raise(Flag::DuplicateSuspected);
         }
-        let confirmed = r.end == Some(Status::Confirmed);
+        let confirmed = matches!(r.end, Some(Status::Confirmed | Status::Superseded));
         return late(r, positive && !confirmed, rules);
     }
     if !positive && r.phase != Phase::Parked {

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod commands;
+mod compensate;
 mod config;
 mod contract;
 mod decide;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::contract::{Call, Completion, Confirm, LaneRule, Retention, Unprovable};
+use crate::intents::Status;
 use crate::time::WallTime;
 
 use super::attempt::{Attempt, AttemptState, millis};
@@ -60,6 +61,10 @@ pub enum Rule {
     QuietLane,
     /// 16: cancel never un-happens what may have left.
     CancelWaits,
+    /// 16: only what provably happened is undone.
+    UndoOnlyApplied,
+    /// 16: a compensation starts when no copy of what it undoes can arrive any more.
+    UndoWaits,
     /// 18: accepted for later is not an effect.
     AcceptedIsNotDone,
     /// 20: a command that overtakes its intent is held.
@@ -103,6 +108,8 @@ pub struct Rules {
     pub creates_once: bool,
     /// The target refuses an attempt beyond this age, counted from its record.
     pub max_age: Option<Duration>,
+    /// What was cancelled too late is undone.
+    pub compensates: bool,
     /// Duplicates are accepted and counted.
     pub duplicates: bool,
     /// What waits behind a parked operation.
@@ -160,6 +167,7 @@ impl Rules {
             refuses_copies: call.refuses_copies(),
             creates_once: call.creates_once(),
             max_age: call.max_age(),
+            compensates: call.compensate.is_some(),
             duplicates: call.proposal || call.unprovable == Unprovable::DuplicatesAccepted,
             lane: call.lane,
             attempts: (call.budget.attempts as usize).min(super::status::ATTEMPTS_KEPT),
@@ -189,6 +197,7 @@ impl Rules {
             refuses_copies: false,
             creates_once: false,
             max_age: None,
+            compensates: false,
             duplicates: false,
             lane: LaneRule::Block,
             attempts: 0,
@@ -265,10 +274,12 @@ impl Rules {
     /// that may have left has arrived. `None` = only by a person.
     pub fn lane_opens_at(&self, r: &LedgerRecord) -> Option<WallTime> {
         let open = Some(WallTime(i64::MIN));
-        let taken = r.any(AttemptState::Applied) || r.seen != super::status::Seen::Nothing;
+        // What is undone may leave its ID free, so that a late copy makes it anew.
+        let stays = r.end != Some(Status::Superseded);
+        let taken = stays && (r.any(AttemptState::Applied) || r.seen != super::status::Seen::Nothing);
         let refused = self.refuses_copies || (self.creates_once && taken);
         // Where nothing bounds arrival and duplicates are accepted, waiting would prove nothing to anybody.
-        let loose = self.duplicates && self.in_flight.is_none() && self.max_age.is_none();
+        let loose = stays && self.duplicates && self.in_flight.is_none() && self.max_age.is_none();
         if self.dedupe.is_some() || refused || loose || !self.hold(Rule::QuietLane) {
             return open;
         }
@@ -279,7 +290,9 @@ impl Rules {
             )
         };
         let left: Vec<_> = r.attempts.iter().filter(may_arrive).collect();
-        let arrived = self.no_intermediaries && left.len() == 1 && r.seen == super::status::Seen::Present;
+        // What is there may be of another attempt that was answered.
+        let its_own = left.len() == 1 && !r.any(AttemptState::Applied);
+        let arrived = self.no_intermediaries && its_own && r.seen == super::status::Seen::Present;
         if left.is_empty() || arrived {
             return open;
         }

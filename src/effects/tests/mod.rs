@@ -4,6 +4,7 @@
 
 mod bench;
 mod cases;
+mod compensate;
 mod conditions;
 mod decide;
 mod fences;

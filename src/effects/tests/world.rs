@@ -339,6 +339,7 @@ impl World {
         let flagged = !r.flags.is_empty();
         match r.end {
             Some(Status::Confirmed) if !done => self.bad.insert("confirmed without an effect"),
+            Some(Status::Superseded) if !done => self.bad.insert("superseded without an effect"),
             Some(Status::Refused | Status::Expired | Status::Denied | Status::Cancelled | Status::ResolvedNotApplied)
                 if done && !flagged =>
             {

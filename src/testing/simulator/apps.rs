@@ -61,9 +61,31 @@ pub(super) fn application(app: App) -> Application {
             let age = format!("age: {{ within: {}s, header: {SENT_AT}, refused: 412 }}", MAX_AGE.as_secs());
             plain(&unbounded(&fenced(&age)))
         }
+        App::Undone => plain(&(fenced("create: { exists: 409 }").replace("    completion: sync\n", COMPENSATE) + CANCEL)),
         App::Counted => plain(&without_readback().replace("unprovable: person", "unprovable: duplicates_accepted")),
     }
 }
+
+const COMPENSATE: &str = "    completion: sync\n    compensate: { call: cancel, parameters: { order: evidence }, deadline: 5m }\n";
+
+const CANCEL: &str = r#"
+  cancel:
+    parameters: { order: { type: string, max_length: 64 } }
+    request: { method: POST, path: /cancellations, json: { order: "{order}", client_ref: "{key}" } }
+    key: { carrier: body, format: uuid }
+    readback:
+      request: { method: GET, path: /cancellations, query: { ref: "{key}" } }
+      complete: body.next == null
+      ours: body.items.filter(c, c.client_ref == key)
+      lag: 1s
+    in_flight: { bound: 5s, because: "as for an order" }
+    answers:
+      - { status: 201, means: applied }
+      - { status: 429, means: retry_later }
+      - { status: 503, when: '"retry-after" in headers', means: not_applied }
+      - { status: [400, 403, 404, 422], means: rejected }
+    policy: { timeout: 2s, attempts: 5, readbacks: 6, unknown_after: 10m }
+"#;
 
 /// The orders contract at a shop that refuses something by itself.
 fn fenced(fence: &str) -> String {
@@ -132,7 +154,7 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
     let resource = format!("order/{}", if planned.shares_lane { "shared".to_owned() } else { planned.id().to_string() });
     let sku = if planned.class == Class::Refused { REFUSED.to_owned() } else { format!("SKU-{}", planned.number) };
     match app {
-        App::Plain | App::Keyed | App::Created | App::Aged | App::Counted => {
+        App::Plain | App::Keyed | App::Created | App::Aged | App::Counted | App::Undone => {
             let operation = planned.id().to_string();
             let wanted = Wanted { operation, tenant: planned.tenant().to_string(), sku, quantity, resource, deadline: deadline.0 };
             let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");

@@ -26,6 +26,7 @@ use super::apps;
 use super::heard::Heard;
 use super::operator::People;
 use super::schedule::{Afterthought, Again, App, Broken, Off, Schedule, Strike};
+use super::undone;
 
 /// A run that has not come to rest by then never will.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -61,7 +62,7 @@ impl Applications {
     /// Reads them.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        let all = [App::Orders, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted];
+        let all = [App::Orders, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
         Self { all: all.map(|app| (app, apps::application(app))).into() }
     }
     fn of(&self, app: App) -> &Application {
@@ -166,7 +167,7 @@ impl<'a> World<'a> {
         let fenced = off.outside != Some(Broken::NoFence);
         let rules = ShopRules {
             remembers,
-            one_per_reference: fenced && schedule.app == App::Created,
+            one_per_reference: fenced && matches!(schedule.app, App::Created | App::Undone),
             max_age: (fenced && schedule.app == App::Aged).then_some(apps::MAX_AGE),
             refuses: [apps::REFUSED.to_owned()].into(),
         };
@@ -340,6 +341,7 @@ impl<'a> World<'a> {
         let told = |v: &&Violation| !(self.schedule.app == App::Counted && counted(v, &results));
         self.out.violations.extend(found.iter().filter(told).map(ToString::to_string));
         self.out.violations.extend(self.heard.wrong(&results, &self.target.books(), &self.people.intents(&self.cluster)));
+        self.out.violations.extend(undone::wrong(&results, &self.people.intents(&self.cluster), &self.target));
         if !self.rested && self.out.violations.is_empty() {
             self.out.violations.push("it never came to rest".to_owned());
         }
