@@ -255,5 +255,9 @@ pub mod codes {
         COMMAND_REFUSED = 710;
         /// Cancelled before anything was sent.
         CANCELLED = 711;
+        /// A dead letter that can't go back.
+        REPLAY_REFUSED = 720;
+        /// A dead letter that was replayed already.
+        REPLAYED_ALREADY = 721;
     }
 }

@@ -49,6 +49,7 @@ metrics! {
     RESTORED = Counter "readback_restored_records_total" ["unit", "slot"] "Changelog records applied to local stores.";
     REBALANCES = Counter "readback_rebalances_total" ["unit", "slot", "event"] "Assignments, revocations and losses of partitions.";
     DROPPED = Counter "readback_records_dropped_total" ["unit", "step", "reason"] "Records that a step gave up: late for every window, or without key or value.";
+    DEAD_LETTERS = Counter "readback_dead_letters_total" ["unit", "code"] "Records that went to the dead letters, by error code.";
     HELD = Gauge "readback_tasks_held" ["unit", "slot"] "Tasks that stand still because what their next record needs is away.";
     HOLDS = Counter "readback_holds_total" ["unit", "slot", "code"] "Tries of a record that ended in waiting, by error code.";
     INPUT_LOST = Counter "readback_input_lost_offsets_total" ["unit", "topic"] "Offsets that a topic's retention deleted before they were read.";
@@ -98,7 +99,7 @@ mod tests {
         for name in &known {
             assert!(OPERATING.contains(&format!("`{name}`")), "operating.md does not tell of {name}");
         }
-        let word = regex::Regex::new(r"readback_(?:tasks|records|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
+        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
         let alerts = include_str!("../deploy/alerts.yml");
         let dashboard = include_str!("../deploy/readback-dashboard.json");
         let mut seen = 0;

@@ -1,5 +1,8 @@
 //! What the program prints and how it exits: golden files in `tests/cli/`. To renew them: `READBACK_WRITE_GOLDEN=1 cargo test --test cli`.
 
+#[path = "cli/tools.rs"]
+mod tools;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -37,11 +40,14 @@ fn golden(name: &str, args: &[&str]) {
 #[test]
 fn help_teaches() {
     golden("help", &["--help"]);
-    for command in ["check", "demo", "describe", "explain", "ops", "run"] {
+    for command in ["check", "demo", "describe", "dlq", "explain", "ops", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
     for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
         golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
+    }
+    for command in ["list", "show", "replay"] {
+        golden(&format!("help-dlq-{command}"), &["dlq", command, "--help"]);
     }
 }
 

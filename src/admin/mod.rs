@@ -1,6 +1,8 @@
 //! Health and metrics over HTTP, and read-only views of operations. Everything here reads committed data only.
 
+pub mod dead_letters;
 mod health;
+pub mod replay;
 mod server;
 mod stores;
 pub mod views;

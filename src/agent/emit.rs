@@ -1,9 +1,9 @@
 //! From the pure core's outputs to records of the open transaction.
 
-use crate::error::{Code, codes};
+use crate::error::codes;
 use crate::ids::{Partition, TopicName};
 use crate::intents::headers as names;
-use crate::intents::{Control, Intent, ResultRecord, WorkRequest};
+use crate::intents::{Control, Intent, ResultRecord, WorkRequest, dead};
 use crate::outbox::{DeadLetter, cut};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{Wire, encode};
@@ -48,9 +48,13 @@ impl Sinks {
         let Some(sink) = &self.dead_letters else { return Ok(()) };
         let request: &WorkRequest = &letter.request;
         let extra = Headers::new().with(names::OPERATION, request.operation_id.to_string());
-        let extra = reason(extra, letter.code, &letter.reason, &letter.origin);
+        let mut extra = dead::headers(extra, letter.code, &cut(&letter.reason), &letter.origin, cx.now().wall)
+            .with(names::DEAD_STEP, letter.step.to_string());
+        if let Some(key) = &letter.ordering_key {
+            extra.push(names::ORDERING_KEY, key.to_string());
+        }
         let public = sink.record(request.operation_id.to_string(), &request.operation_id, request, extra)?;
-        cx.emit(public.on(&sink.topic, cx.now().wall))
+        cx.bury(letter.code, public.on(&sink.topic, cx.now().wall))
     }
 
     /// Writes a record that can't be read to the dead letters, its bytes as they came. A reason from an earlier round is
@@ -59,24 +63,18 @@ impl Sinks {
         let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
         tracing::warn!(code = %codes::UNDECODABLE, %origin, "a record can't be read and goes to the dead letters");
         let Some(sink) = &self.dead_letters else { return Ok(()) };
-        let headers = reason(record.headers.clone(), codes::UNDECODABLE, words, &origin);
+        let headers = dead::headers(record.headers.clone(), codes::UNDECODABLE, &cut(words), &origin, cx.now().wall);
         let key = record.key.clone().unwrap_or_default();
-        cx.emit(OutRecord {
+        let letter = OutRecord {
             topic: &sink.topic,
             partition: Some(crate::ids::partition_of(&key, sink.partitions)),
-            timestamp: Some(cx.now().wall),
+            timestamp: record.timestamp.or(Some(cx.now().wall)),
             key: record.key.as_deref(),
             value: record.value.as_deref(),
             headers: Some(&headers),
-        })
+        };
+        cx.bury(codes::UNDECODABLE, letter)
     }
-}
-
-fn reason(mut headers: Headers, code: Code, words: &str, origin: &str) -> Headers {
-    headers.set(names::DEAD_CODE, code.to_string());
-    headers.set(names::DEAD_REASON, cut(words));
-    headers.set(names::DEAD_ORIGIN, origin.to_owned());
-    headers
 }
 
 fn internal<T: Wire>(

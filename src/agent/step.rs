@@ -75,8 +75,7 @@ fn new(intake: &Intake, held: Vec<Signal>, desk: &Desk, purse: &mut Purse, now: 
     let refuse = |status, why: Why| {
         let mut out = vec![message(request, &intake.step, status, &why, now)];
         if status != Status::Throttled {
-            let letter = DeadLetter { request: request.clone(), code: why.code, reason: why.words, origin: intake.origin.clone() };
-            out.push(Output::DeadLetter(Box::new(letter)));
+            out.push(Output::DeadLetter(Box::new(DeadLetter::of(intake, why))));
         }
         Advanced { record: None, out }
     };
@@ -137,7 +136,7 @@ impl Step<'_> {
             let why = Why::new(codes::REQUEST_THROTTLED, "budget asked before identity");
             return self.turn.state(Status::Throttled, AckLevel::Received, Some(why));
         }
-        self.turn.again(&intake.request, &intake.origin, longest);
+        self.turn.again(intake, longest);
     }
 
     // ---- admit ----
@@ -156,13 +155,7 @@ impl Step<'_> {
 
     fn expired_on_arrival(&mut self) {
         let why = Why::new(codes::REQUEST_EXPIRED, "its deadline was over when it arrived");
-        let record = &self.turn.record;
-        let letter = DeadLetter {
-            request: record.request.clone(),
-            code: why.code,
-            reason: why.words.clone(),
-            origin: record.origin.clone(),
-        };
+        let letter = DeadLetter::of_record(&self.turn.record, why.clone());
         self.turn.end(Status::Expired, why);
         self.turn.out.push(Output::DeadLetter(Box::new(letter)));
     }
@@ -212,10 +205,9 @@ impl Step<'_> {
             Fetched::Unusable(words) => {
                 let record = &self.turn.record;
                 let why = Why::new(codes::INPUT_MISMATCH, words);
-                let (request, origin) = (record.request.clone(), record.origin.clone());
-                self.turn.out.push(message(&request, &record.step, Status::Invalid, &why, self.turn.now));
-                let letter = DeadLetter { request, code: why.code, reason: why.words, origin };
-                self.turn.out.push(Output::DeadLetter(Box::new(letter)));
+                let told = message(&record.request, &record.step, Status::Invalid, &why, self.turn.now);
+                let letter = DeadLetter::of_record(record, why);
+                self.turn.out.extend([told, Output::DeadLetter(Box::new(letter))]);
                 if let Some(bench) = self.bench {
                     let (rules, n) = (&bench.pipeline.admit.budgets, self.turn.settings.partitions);
                     purse.settle(rules, n, self.turn.record.charged, Default::default(), self.turn.now);

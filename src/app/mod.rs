@@ -4,6 +4,8 @@
 mod adapt;
 pub mod check;
 mod compose;
+pub mod deployed;
+pub mod diff;
 mod process;
 mod purge;
 mod stores;

@@ -24,6 +24,7 @@ use crate::time::SystemClock;
 
 use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
+use super::deployed;
 use super::purge::{Purge, purged};
 use super::stores::Stores;
 
@@ -119,6 +120,7 @@ impl Process {
             compose(application, config, &counts, &schemas, &edges)
         })?;
         let Some(composed) = composed else { return Ok(None) };
+        let layout = composed.layout.clone();
         let recorded = Metrics::new(metrics)?;
         let mut options = options(config);
         let (state, slots) = place(application, config, options.slots)?;
@@ -143,6 +145,10 @@ impl Process {
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
         let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
+        // Only `diff` needs it: that it can't be written must not keep a member from running.
+        if let Err(e) = deployed::keep(&cluster, application, &layout, config.topics.replication) {
+            tracing::warn!(error = %e, "what is deployed could not be stored; `readback diff` will tell less");
+        }
         let globals = reader.map(GlobalThread::start);
         Ok(Some(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 }))
     }

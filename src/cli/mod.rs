@@ -11,13 +11,21 @@ macro_rules! print {
 }
 
 mod check;
+mod config;
 mod demo;
 mod describe;
+mod diff;
+mod dlq;
 mod explain;
 mod load;
+mod metrics;
+mod new;
 mod ops;
 mod output;
+mod payload;
+mod reset;
 mod run;
+mod shells;
 mod test;
 mod timeline;
 
@@ -28,7 +36,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{self, Flag};
+use crate::config::Flag;
 
 /// A stream processor for work that ends outside Kafka: an effect counts only after it has been read back.
 #[derive(Debug, Parser)]
@@ -62,8 +70,24 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
     Test(test::TestArgs),
+    /// Say what a deploy would keep, create, orphan or lose, before it is made.
+    Diff(diff::DiffArgs),
+    /// Begin an application anew: positions, internal topics, local state; shows what it would do unless told to.
+    Reset(reset::ResetArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Write a topology from a ready contract or for a topic that exists.
+    New(new::NewArgs),
+    /// Show each setting and where it comes from.
+    Config(config::ConfigArgs),
+    /// List the metrics that a member exposes.
+    Metrics(metrics::MetricsArgs),
+    /// Print completions for a shell.
+    Completions(shells::CompletionsArgs),
+    /// Print the manual, or write a page for each command.
+    Man(shells::ManArgs),
+    /// Look at dead letters, and send them back.
+    Dlq(dlq::DlqArgs),
     /// Explain an error code, or list all of them.
     Explain(explain::ExplainArgs),
 }
@@ -85,10 +109,13 @@ pub struct Connection {
 impl Connection {
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
+        crate::config::load(self.config.as_deref(), crate::config::environment()?, &self.flags())
+    }
+
+    /// Those of these flags that are settings.
+    fn flags(&self) -> Vec<Flag<'_>> {
         let given = [("--brokers", "brokers", &self.brokers), ("--registry", "registry.url", &self.registry)];
-        let flags: Vec<Flag<'_>> =
-            given.iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value.as_deref()? })).collect();
-        config::load(self.config.as_deref(), config::environment()?, &flags)
+        given.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value.as_deref()? })).collect()
     }
 }
 
@@ -104,7 +131,15 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
+        Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Reset(args) => reset::run(&args, cli.output),
+        Command::Config(args) => config::run(&args, cli.output),
+        Command::Metrics(args) => metrics::run(&args, cli.output),
+        Command::Completions(args) => shells::completions(&args),
+        Command::Man(args) => shells::man(&args, cli.output),
+        Command::New(args) => new::run(&args, cli.output),
         Command::Explain(args) => explain::run(&args, cli.output),
     };
     match done {

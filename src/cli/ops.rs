@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::admin::views::{Operations, Seen, applications};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, ApprovalId, OperationId, OperationKey, Tenant};
-use crate::intents::{Approval, Command, Decision, Resolution, topics};
+use crate::intents::{Approval, Command, Decision, Resolution, Status, topics};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
@@ -39,8 +39,8 @@ pub struct OpsArgs {
 enum What {
     /// List operations, the oldest change first.
     List {
-        /// Only this status: `unknown`, `parked`, `awaiting_approval`, `confirmed` …
-        #[arg(long)]
+        /// Only this status.
+        #[arg(long, value_parser = status_words())]
         status: Option<String>,
         /// Only this tenant.
         #[arg(long)]
@@ -235,11 +235,17 @@ impl OrderArgs {
     }
 }
 
-fn span(text: &str) -> std::result::Result<Duration, String> {
+/// What `--status` takes: the words of results, and `held` for commands that came before their operation.
+fn status_words() -> clap::builder::PossibleValuesParser {
+    let words = Status::ALL.iter().filter(|s| !s.of_a_message()).map(|s| s.word());
+    clap::builder::PossibleValuesParser::new(words.chain(["held"]).map(clap::builder::PossibleValue::new))
+}
+
+pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {
     parse_duration(text).ok_or_else(|| format!("`{text}` is no duration; write 5s, 30m, 2h or 7d"))
 }
 
-fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
+pub(super) fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
     if let Some(name) = given {
         return Ok(ApplicationId::new(name));
     }

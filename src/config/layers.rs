@@ -24,6 +24,11 @@ const NOT_SETTINGS: &[&str] = &[
     "READBACK_WRITE_SCHEMAS",
 ];
 
+/// Where a variable stands, for messages.
+pub(super) const ENVIRONMENT: &str = "the environment";
+/// Where a flag stands.
+pub(super) const COMMAND_LINE: &str = "the command line";
+
 /// What `dev/stack env` prints besides brokers and registry.
 const STACK: &str = "READBACK_STACK_";
 
@@ -53,9 +58,17 @@ pub fn environment() -> Result<Vec<(String, String)>> {
 
 /// Reads the configuration: `file` where given (it must exist), `env` as (name, value), then `flags`. All errors at once.
 pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<ProcessConfig> {
+    let root = merged(file, env, flags)?;
+    let mut d = Diagnostics::new();
+    let config = settings::read(&root, &mut d);
+    d.or(Some(config)).map_err(Error::from)
+}
+
+/// All layers in one tree; each value keeps its place.
+pub(super) fn merged(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<Node> {
     let mut root = match file {
         Some(path) => yaml::load(path).map_err(Error::from)?,
-        None => empty(source("the environment", "")),
+        None => empty(source(ENVIRONMENT, "")),
     };
     let mut env: Vec<_> = env.into_iter().filter(|(name, _)| is_setting(name)).collect();
     env.sort();
@@ -63,14 +76,12 @@ pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>
         put_variable(&mut root, &name, &value);
     }
     for flag in flags {
-        let line = source("the command line", &format!("{} {}", flag.name, flag.value));
+        let line = source(COMMAND_LINE, &format!("{} {}", flag.name, flag.value));
         let name = |text: &str| Name { text: text.to_owned(), at: place(&line, 0, flag.name.len()) };
         let path: Vec<Name> = flag.key.split('.').map(name).collect();
         put(&mut root, &path, scalar(flag.value, place(&line, flag.name.len() + 1, flag.value.len())));
     }
-    let mut d = Diagnostics::new();
-    let config = settings::read(&root, &mut d);
-    d.or(Some(config)).map_err(Error::from)
+    Ok(root)
 }
 
 /// Variables that Kubernetes makes for a service that is called `readback` or `readback-…` are none of ours.
@@ -84,7 +95,7 @@ fn is_setting(name: &str) -> bool {
 /// names: `READBACK_KAFKA__SECURITY_PROTOCOL`.
 fn put_variable(root: &mut Node, name: &str, value: &str) {
     // The name alone is shown: a value may be a secret, also under a name that nobody knows.
-    let line = source("the environment", name);
+    let line = source(ENVIRONMENT, name);
     let mut from = PREFIX.len();
     let mut path: Vec<Name> = Vec::new();
     for part in name[PREFIX.len()..].split("__") {
@@ -146,6 +157,20 @@ mod tests {
 
     fn shown(e: &Error) -> String {
         e.source.as_ref().unwrap().to_string()
+    }
+
+    /// If this broke, the chart would start pods that refuse their configuration, or are killed before they may stop in order.
+    #[test]
+    fn the_chart_starts_with_a_configuration_that_holds() {
+        let values = include_str!("../../deploy/helm/readback/values.yaml");
+        let values: serde_json::Value = serde_saphyr::from_str(values).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        std::fs::write(&file, values["config"].to_string()).unwrap();
+        let got = load(Some(&file), [], &[]).unwrap();
+        let grace = values["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(grace > got.stop_within.0.as_secs(), "a pod is killed before it may stop");
+        assert!(got.admin.listen.ends_with(":9464"), "the probes ask port 9464: {}", got.admin.listen);
     }
 
     /// If this broke, a setting in the environment would not reach the process that a chart starts.

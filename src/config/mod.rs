@@ -3,6 +3,7 @@
 mod cel;
 mod layers;
 mod process;
+mod provenance;
 mod secret;
 mod settings;
 mod units;
@@ -13,6 +14,7 @@ pub use layers::{Flag, environment, load};
 pub use process::{
     AdminSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads, TopicsSection,
 };
+pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};
 pub use settings::process_schema;
 pub use units::{ByteSize, Span};

@@ -114,6 +114,16 @@ static TOPICS: Shape = Shape {
     ],
 };
 
+/// Every key that the table knows, with its section: `group.session_timeout`.
+#[cfg(test)]
+pub(super) fn keys() -> Vec<String> {
+    let inside = |key: &Key| match &key.takes {
+        Type::Map(shape) => shape.keys.iter().map(|k| format!("{}.{}", key.name, k.name)).collect(),
+        _ => vec![key.name.to_owned()],
+    };
+    PROCESS.keys.iter().flat_map(inside).collect()
+}
+
 /// Reads the settings over their defaults; what is wrong is reported, all of it.
 pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     let mut c = ProcessConfig::default();

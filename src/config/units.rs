@@ -18,3 +18,13 @@ impl fmt::Display for Span {
 /// A size in bytes, written `256 KB`, `64 MB`, `1 GB`. Units are powers of 1024.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByteSize(pub usize);
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = [("GB", 30), ("MB", 20), ("KB", 10)].into_iter().find(|(_, bits)| self.0 > 0 && self.0 % (1 << bits) == 0);
+        match exact {
+            Some((unit, bits)) => write!(f, "{} {unit}", self.0 >> bits),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}

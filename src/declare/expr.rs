@@ -18,6 +18,12 @@ pub(super) const RECORD: &[&str] = &["key", "value", "headers", "record"];
 pub(super) const CONTENT: &[&str] = &["key", "value", "headers"];
 /// What an expression of a join sees.
 pub(super) const JOINED: &[&str] = &["key", "value", "headers", "record", "table"];
+/// What an expression sees that adds a record to an aggregate.
+pub(super) const FOLD: &[&str] = &["key", "value", "aggregate"];
+/// What an expression sees that makes one session of two.
+pub(super) const MERGE: &[&str] = &["key", "left", "right"];
+/// What an expression sees of two records that met.
+pub(super) const MET: &[&str] = &["key", "value", "other", "headers", "record"];
 /// What an expression over an operation sees.
 pub(super) const OPERATION: &[&str] = &["request", "input", "plan"];
 
@@ -56,11 +62,17 @@ impl Expr {
         self.cel.eval_bool(&variables).map_err(|why| self.failed(&why))
     }
 
-    /// Its value over a record and what it met in a table.
-    pub(super) fn of_joined(&self, r: &Item, table: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+    /// Its value over a record and what it met: in a `table`, or an `other` record.
+    pub(super) fn of_joined(&self, r: &Item, met: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
         let (headers, record) = self.surroundings(r, cx);
-        let variables = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record), ("table", table)];
+        let known = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record)];
+        let variables = [known[0], known[1], known[2], known[3], ("table", met), ("other", met)];
         self.cel.eval(&variables).map_err(|why| self.failed(&why))
+    }
+
+    /// Its value over named values alone.
+    pub(super) fn of_named(&self, variables: &[(&str, &Value)]) -> Result<Value, Error> {
+        self.cel.eval(variables).map_err(|why| self.failed(&why))
     }
 
     /// Its text over a record; numbers and truths are written out.
@@ -113,7 +125,7 @@ impl Expr {
         (headers, record)
     }
 
-    fn failed(&self, why: &str) -> Error {
+    pub(super) fn failed(&self, why: &str) -> Error {
         Error::new(codes::BAD_EXPRESSION, Fault::Data, format!("{} {why}", self.place))
     }
 }
@@ -132,10 +144,19 @@ impl Made {
             _ => Expr::compile(node, known, place, d).map(Made::One),
         }
     }
-    pub(super) fn of_joined(&self, r: &Item, table: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+    /// Over a record and what it met.
+    pub(super) fn of_joined(&self, r: &Item, met: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+        self.each(|e| e.of_joined(r, met, cx))
+    }
+    /// Over named values alone.
+    pub(super) fn of_named(&self, variables: &[(&str, &Value)]) -> Result<Value, Error> {
+        self.each(|e| e.of_named(variables))
+    }
+
+    fn each(&self, f: impl Fn(&Expr) -> Result<Value, Error>) -> Result<Value, Error> {
         match self {
-            Made::One(e) => e.of_joined(r, table, cx),
-            Made::Members(all) => all.iter().map(|(name, e)| Ok((name.clone(), e.of_joined(r, table, cx)?))).collect(),
+            Made::One(e) => f(e),
+            Made::Members(all) => all.iter().map(|(name, e)| Ok((name.clone(), f(e)?))).collect(),
         }
     }
 }

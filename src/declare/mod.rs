@@ -3,6 +3,8 @@
 mod agent;
 mod expr;
 mod files;
+mod group;
+mod join;
 mod request;
 mod shape;
 mod sources;

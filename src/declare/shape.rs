@@ -53,7 +53,11 @@ pub(super) static STEP: Shape = Shape {
         Key::new("filter", Type::Expression, "keeps records for which this holds"),
         Key::new("map", Type::Map(&MAP), "another key or value"),
         Key::new("branch", Type::Named(&Type::Expression), "ways with a condition each; a record takes the first that holds"),
-        Key::new("join", Type::Map(&JOIN), "meets a table's value of its key"),
+        Key::new("flat_map", Type::Expression, "a list; each of its items becomes a record of its own"),
+        Key::new("merge", Type::List(&Type::Text), "takes the records of these in, too"),
+        Key::new("group", Type::Map(&GROUP), "folds the records of each key into one value, over all time or in windows"),
+        Key::new("table", Type::Map(&KEPT), "keeps the newest value of each key, to join with"),
+        Key::new("join", Type::Map(&JOIN), "meets a table's value of its key, or records of another stream that are close in time"),
         Key::new("to", Type::Map(&SINK), "writes a topic"),
         Key::new("admit", Type::Map(&ADMIT), "takes requests: identity, limits, budgets"),
         Key::new("plan", Type::Map(&PLAN), "asks a model for a proposal"),
@@ -67,25 +71,81 @@ pub(super) static MAP: Shape = Shape {
     doc: "A new key, a new value, or both. Expressions see key, value, headers, record.",
     keys: &[
         Key::new("key", Type::Expression, "the new key"),
-        Key::new(
-            "value",
-            Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]),
-            "the new value: one expression, or one for each member",
-        ),
+        Key::new("value", VALUE, "the new value: one expression, or one for each member"),
     ],
 };
 
 pub(super) static JOIN: Shape = Shape {
     name: "Join",
-    doc: "Meets a table's value of the record's key.",
+    doc: "Meets a table's value of the record's key, or records of another stream with its key and a time close to its own.",
     keys: &[
-        Key::required("table", Type::Text, "the table"),
-        Key::new("kind", Type::Word(&["inner", "left"]), "inner drops records without a match; left sees null; default inner"),
-        Key::required(
-            "value",
-            Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]),
-            "the new value, over key, value and table",
+        Key::new("table", Type::Text, "the table; this or `stream`"),
+        Key::new("stream", Type::Text, "the other stream, which has as many partitions"),
+        Key::new("within", Type::Duration, "how far the times of a pair of records may lie apart"),
+        Key::new("before", Type::Duration, "how much earlier the other may be; default within"),
+        Key::new("after", Type::Duration, "how much later the other may be; default within"),
+        Key::new("grace", Type::Duration, "how long late records are waited for; default none"),
+        Key::new("key", FORMATS, "how keys of joined streams are written in stores and on the way there; default string"),
+        Key::new(
+            "kind",
+            Type::Word(&["inner", "left", "outer"]),
+            "inner drops what meets nobody; left keeps this stream's; outer, of streams, keeps both; default inner",
         ),
+        Key::required("value", VALUE, "the new value, over key, value and table or other; null is who was not met"),
+    ],
+};
+
+const VALUE: Type = Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]);
+
+pub(super) static KEPT: Shape = Shape {
+    name: "Kept",
+    doc: "The newest value of each key; null deletes.",
+    keys: &[Key::new("key", FORMATS, "how keys are written in the store and on the way there; default string")],
+};
+
+pub(super) static GROUP: Shape = Shape {
+    name: "Group",
+    doc: "Records of each key folded into one value: exactly one of count, reduce, aggregate.",
+    keys: &[
+        Key::new("by", Type::Expression, "another key to group by"),
+        Key::new("key", FORMATS, "how keys are written in the store and on the way there; default string"),
+        Key::new("count", Type::Boolean, "how many records"),
+        Key::new(
+            "reduce",
+            Type::Expression,
+            "the aggregate with one more value, over key, value, aggregate; the first is taken as it is",
+        ),
+        Key::new("aggregate", Type::Map(&AGGREGATE), "a value of another shape"),
+        Key::new("window", Type::Map(&WINDOW), "cuts each group by time; then the key is an object of key, start, end"),
+        Key::new(
+            "emit",
+            Type::Word(&["update", "close"]),
+            "when windows are told: at each change, or once when closed; default update",
+        ),
+        Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
+        Key::new("retention", Type::Duration, "how long windows are kept; never shorter than they need"),
+    ],
+};
+
+pub(super) static AGGREGATE: Shape = Shape {
+    name: "Aggregate",
+    doc: "How a group is folded into a value of another shape.",
+    keys: &[
+        Key::required("from", VALUE, "what a group begins with"),
+        Key::required("with", VALUE, "the aggregate with one more record, over key, value, aggregate"),
+        Key::new("merge", VALUE, "one of two sessions that became one, over key, left, right; for sessions only"),
+    ],
+};
+
+pub(super) static WINDOW: Shape = Shape {
+    name: "Window",
+    doc: "Exactly one of size, sliding, session.",
+    keys: &[
+        Key::new("size", Type::Duration, "windows of a grid, this long"),
+        Key::new("advance", Type::Duration, "one begins every so long; default size"),
+        Key::new("sliding", Type::Duration, "windows around records, times at most this far apart"),
+        Key::new("session", Type::Duration, "sessions that end after this long without a record"),
+        Key::new("grace", Type::Duration, "how long late records are waited for; default none"),
     ],
 };
 

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::config::yaml::{Diagnostics, Fields, Name, Node, nearest};
-use crate::dsl::{Joined, KStream, KTable, Produced, StreamsBuilder};
+use crate::dsl::{KStream, KTable, Materialized, Produced, StreamsBuilder};
 use crate::error::codes;
 use crate::serdes::Serdes;
 
 use super::agent::Pending;
-use super::expr::{Expr, JOINED, Made, RECORD};
+use super::expr::{Expr, Made, RECORD};
 use super::files::Files;
+use super::group::group;
 use super::shape;
 use super::sources::Carries;
 use super::value::Format;
@@ -31,6 +32,18 @@ pub(super) enum Handle {
     Broken,
 }
 
+impl Handle {
+    /// A table is read as the stream of its changes; null is what was deleted.
+    pub(super) fn as_stream(self) -> Handle {
+        match self {
+            Handle::Table(table, _) => {
+                Handle::Stream(table.to_stream().map_values(|_, v| v.unwrap_or(Value::Null)), Carries::Records)
+            }
+            other => other,
+        }
+    }
+}
+
 /// Everything that was named so far.
 pub(super) struct Steps<'b> {
     pub(super) builder: &'b StreamsBuilder,
@@ -41,7 +54,8 @@ pub(super) struct Steps<'b> {
     places: BTreeMap<String, Name>,
 }
 
-const KINDS: &[&str] = &["filter", "map", "branch", "join", "to", "admit", "plan", "gate", "effect"];
+const KINDS: &[&str] =
+    &["filter", "map", "branch", "flat_map", "merge", "group", "table", "join", "to", "admit", "plan", "gate", "effect"];
 
 impl<'b> Steps<'b> {
     pub(super) fn new(builder: &'b StreamsBuilder) -> Self {
@@ -110,9 +124,13 @@ impl<'b> Steps<'b> {
             self.check_only(kind, node, d);
             return Handle::Broken;
         }
-        let made = match (kind, from) {
+        let made = match (kind, from.as_stream()) {
             ("filter", Handle::Stream(s, carries)) => filter(&s, carries, node, name, d),
             ("map", Handle::Stream(s, _)) => map(&s, node, name, d),
+            ("flat_map", Handle::Stream(s, _)) => flat_map(&s, node, name, d),
+            ("merge", Handle::Stream(s, carries)) => self.merge(s, carries, node, d),
+            ("group", Handle::Stream(s, _)) => group(&s, node, name, d),
+            ("table", Handle::Stream(s, _)) => table(&s, node, name, d),
             ("branch", Handle::Stream(s, carries)) => self.branch(&s, carries, node, name, d),
             ("join", Handle::Stream(s, _)) => self.join(&s, node, name, d),
             ("to", Handle::Stream(s, _)) => to(&s, node, name, d),
@@ -135,6 +153,8 @@ impl<'b> Steps<'b> {
         let shape = match kind {
             "map" => &shape::MAP,
             "join" => &shape::JOIN,
+            "group" => &shape::GROUP,
+            "table" => &shape::KEPT,
             "to" => &shape::SINK,
             "admit" => &shape::ADMIT,
             "plan" => &shape::PLAN,
@@ -171,26 +191,20 @@ impl<'b> Steps<'b> {
         Some(Handle::Ways)
     }
 
-    fn join(&mut self, s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
-        let fields = shape::JOIN.read(node, d)?;
-        let left = fields.get("kind").map_or(Some(false), |n| n.one_of(&[("inner", false), ("left", true)], d));
-        let made = fields.get("value").and_then(|n| Made::compile(n, JOINED, &name.text, d));
-        let at = fields.get("table")?;
-        let (table, key) = match self.named(at, d)? {
-            Handle::Table(table, key) => (table, key),
-            Handle::Broken => return None,
-            _ => {
-                d.error(codes::BAD_VALUE, &at.at, "a join needs a table").label("declare it under `tables`");
-                return None;
+    /// Takes the records of other steps in, too.
+    fn merge(&mut self, s: KStream<Value, Value>, carries: Carries, node: &Node, d: &mut Diagnostics) -> Option<Handle> {
+        let mut all = (s, carries);
+        for other in node.list() {
+            match self.named(other, d)?.as_stream() {
+                Handle::Stream(s, c) if c == all.1 => all.0 = all.0.merge(&s),
+                Handle::Broken => return None,
+                _ => {
+                    d.error(codes::BAD_VALUE, &other.at, "this can't be merged in").label("streams of the same kind only");
+                    return None;
+                }
             }
-        };
-        let (left, made) = (left?, made?);
-        let joined = Joined::named(&name.text, key.keys(), Serdes::json::<Value>());
-        let out = s.join_with(&table, joined, move |r, found, cx| match found {
-            None if !left => Ok(None),
-            found => made.of_joined(r, &found.unwrap_or(Value::Null), cx).map(Some),
-        });
-        Some(Handle::Stream(out, Carries::Records))
+        }
+        Some(Handle::Stream(all.0, all.1))
     }
 
     /// Approvals of a source are taken once, whichever gates wait for them.
@@ -276,11 +290,35 @@ fn map(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics)
     Some(Handle::Stream(mapped, Carries::Records))
 }
 
+fn flat_map(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
+    let e = Expr::compile(node, RECORD, &name.text, d)?;
+    let many = s.named(&name.text).each("KSTREAM-FLATMAPVALUES", s.is_rekeyed(), move |mut r, cx, next| {
+        let items = match e.of_record(&r, cx)? {
+            Value::Array(items) => items,
+            _ => return Err(e.failed("does not give a list").into()),
+        };
+        for item in items {
+            r.value = item;
+            next.process(r.clone(), cx)?;
+        }
+        Ok(())
+    });
+    Some(Handle::Stream(many, Carries::Records))
+}
+
+fn table(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
+    let fields = shape::KEPT.read(node, d)?;
+    let key = Format::read(&fields, "key", Format::Text, d);
+    let kept = Materialized::named(&name.text, key.keys(), Serdes::json::<Value>());
+    Some(Handle::Table(s.to_table(kept), key))
+}
+
 fn to(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
     let fields = shape::SINK.read(node, d)?;
     let key = Format::read(&fields, "key", Format::Text, d);
     let value = Format::read(&fields, "value", Format::Json, d);
     let topic = fields.text("topic", d)?;
-    s.named(&name.text).to(topic, Produced::with(key.keys(), value.values()));
+    // A null value is a tombstone.
+    s.named(&name.text).to(topic, Produced::with(key.keys(), value.keys()));
     Some(Handle::End)
 }

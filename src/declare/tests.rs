@@ -12,11 +12,9 @@ use crate::serdes::internal;
 
 /// The target URLs stand in variables that every test process has: any URL-like value will do for `base_url`.
 fn shipped(name: &str) -> Declared {
-    let dir = std::env::temp_dir().join(format!("readback-declare-{name}-{}", std::process::id()));
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("topology").join(name), &dir);
-    let declared = load(&dir);
-    std::fs::remove_dir_all(&dir).unwrap();
-    declared.unwrap_or_else(|d| panic!("{d}"))
+    let dir = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("topology").join(name), dir.path());
+    load(dir.path()).unwrap_or_else(|d| panic!("{d}"))
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -243,6 +241,53 @@ steps:
         "there is no file nowhere.yaml",
         "`tenant` is missing",
         "`gate` reads from an admit step",
+    ] {
+        assert!(shown.contains(part), "no {part:?} in\n{shown}");
+    }
+}
+
+/// If this broke, a window or join that can't be meant would start, or be refused one mistake at a time.
+#[test]
+fn mistakes_in_groups_and_joins_are_told_with_their_places() {
+    let text = r#"
+application: app
+sources:
+  lines: { topic: lines, value: json }
+  others: { topic: others, value: json }
+tables:
+  prices: { topic: prices, value: json }
+steps:
+  - { name: a, from: lines, group: { by: value.k } }
+  - { name: b, from: lines, group: { count: true, reduce: aggregate } }
+  - { name: c, from: lines, group: { count: true, window: { size: 1h, session: 5m } } }
+  - { name: d, from: lines, group: { count: true, emit: close } }
+  - { name: e, from: lines, group: { window: { session: 5m }, aggregate: { from: "0", with: aggregate + 1 } } }
+  - { name: f, from: lines, group: { aggregate: { from: value.n, with: aggregat + 1 } } }
+  - { name: g, from: lines, join: { stream: others, value: other } }
+  - { name: h, from: lines, join: { table: prices, within: 5m, value: table } }
+  - { name: i, from: lines, join: { table: prices, kind: outer, value: table } }
+  - { name: j, from: lines, join: { table: others, value: table } }
+  - { name: n, from: lines, to: { topic: out } }
+  - { name: k, from: lines, join: { stream: n, within: 5m, value: other } }
+  - { name: l, from: lines, join: { value: other } }
+  - { name: m, from: lines, merge: [n] }
+"#;
+    let shown = parse("t.yaml", text).unwrap_err().to_string();
+    for part in [
+        "a group needs one of `count`, `reduce`, `aggregate`, and has none",
+        "a group needs one of `count`, `reduce`, `aggregate`, and has several",
+        "a window has exactly one of `size`, `sliding`, `session`",
+        "`emit` and `retention` are for windows",
+        "an aggregate of sessions needs `merge`",
+        "reads `value`, which is not known here",
+        "reads `aggregat`, which is not known here",
+        "a join of streams needs `within`, or `before` and `after`",
+        "`within` is for joins with a `stream`",
+        "a join with a table is inner or left",
+        "this is no table",
+        "this is no stream",
+        "a join meets either a `table` or a `stream`",
+        "this can't be merged in",
     ] {
         assert!(shown.contains(part), "no {part:?} in\n{shown}");
     }

@@ -11,7 +11,7 @@ use crate::app::{Composed, Edges, Schemas, Stores, Weakened, compose, external_c
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Code, Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, TopicName, UnitName};
 use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
 use crate::kafka::memory::{Limits, MemoryCluster};
@@ -299,6 +299,12 @@ impl TopologyTestDriver {
     /// How many records a step, by name, gave up for this reason.
     pub fn dropped(&self, step: &str, why: Dropped) -> u64 {
         self.ground.place.metrics.dropped(&UnitName::new(self.application.as_str()), step, why)
+    }
+
+    /// How many records went to the dead letters with this code.
+    pub fn dead_letters(&self, code: Code) -> u64 {
+        let units = [UnitName::new(self.application.as_str()), topics::effects_unit(&self.application)];
+        units.iter().map(|unit| self.ground.place.metrics.dead_letters(unit, code)).sum()
     }
 
     /// A store as its changelog has it: committed data only. Empty where there is no such store, or none with a changelog.

@@ -15,7 +15,7 @@ use crate::time::SharedClock;
 /// What becomes of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scripted {
-    /// A whole answer. `{key}` in its body is the key that a readback asked for.
+    /// A whole answer. `{key}` in its body is the key that a readback asked for, or that the call's last request carried.
     Answer(Answer),
     /// The request may have left, and no answer comes.
     Lost,
@@ -37,6 +37,8 @@ struct State {
     served: Option<Served>,
     scripts: BTreeMap<String, VecDeque<Scripted>>,
     waiting: VecDeque<Waiting>,
+    /// By call: the key that its last request carried in its body.
+    keys: BTreeMap<String, String>,
 }
 
 /// Takes calls and answers them by script, when it is told to.
@@ -108,9 +110,13 @@ impl ScriptedPort {
         for (contract, spec) in here.flat_map(|c| c.calls.values().map(move |spec| (c, spec))) {
             let name = format!("{}#{}", contract.name, spec.name);
             if spec.could_be(&call.request) {
+                let key = call.request.body.as_deref().and_then(uuid_in);
+                self.state().keys.extend(key.map(|key| (name.clone(), key)));
                 return (name, None);
             }
-            if let Some(key) = spec.could_be_readback(&call.request) {
+            if let Some(asked) = spec.could_be_readback(&call.request) {
+                let key = asked.or_else(|| uuid_in(call.request.path.as_bytes()));
+                let key = key.or_else(|| self.state().keys.get(&name).cloned());
                 return (format!("{name}/readback"), key);
             }
             if spec.could_be_version_read(&call.request) {
@@ -135,6 +141,12 @@ impl HttpPort for ScriptedPort {
     fn start(&self, call: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done) {
         self.state().waiting.push_back(Waiting { call: Box::new(call), ready, done });
     }
+}
+
+/// The first UUID in a path or body: the key, where the readback asks by path, or for a whole list and finds it by a marker.
+fn uuid_in(body: &[u8]) -> Option<String> {
+    let hyphens = |w: &&[u8]| [8, 13, 18, 23].iter().all(|i| w[*i] == b'-');
+    body.windows(36).filter(hyphens).find_map(|w| uuid::Uuid::try_parse_ascii(w).ok()).map(|key| key.to_string())
 }
 
 fn filled(mut answer: Answer, key: Option<&str>) -> Answer {

@@ -69,7 +69,7 @@ impl<K: Clone + 'static, A: Clone + 'static> CogroupedKStream<K, A> {
         init: impl Fn() -> A + Send + Sync + 'static,
         value: SerdeRef<A>,
     ) -> KTable<K, A> {
-        let step: Fold<K, Step<K, A>, A> = Arc::new(move |k, step, a| step(k, a.unwrap_or_else(&init)));
+        let step: Fold<K, Step<K, A>, A> = Arc::new(move |k, step, a| Ok(step(k, a.unwrap_or_else(&init))));
         fold(&self.grouping(), "COGROUPKSTREAM-AGGREGATE", name.into(), value, step)
     }
     /// Cuts each group by time.

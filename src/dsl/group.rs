@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::processor::{Process, ProcessorCx, Record};
 use crate::serdes::{SerdeRef, Serdes};
 use crate::task::{Dropped, TaskError};
@@ -16,8 +17,8 @@ use super::table::KTable;
 use super::windowed::Windowing;
 use super::with::{Grouped, Materialized};
 
-/// What one more record makes of an aggregate; `None` where there is none yet.
-pub(super) type Fold<K, V, A> = Arc<dyn Fn(&K, V, Option<A>) -> A + Send + Sync>;
+/// What one more record makes of an aggregate; `None` where there is none yet. An error makes the record a dead letter.
+pub(crate) type Fold<K, V, A> = Arc<dyn Fn(&K, V, Option<A>) -> Result<A> + Send + Sync>;
 
 /// A grouped stream before its step has a name: what travels to the step goes through a topic of that name where keys may have changed.
 pub struct Grouping<K, V> {
@@ -56,9 +57,11 @@ impl<K: Clone + 'static, V: Clone + 'static> KGroupedStream<K, V> {
     }
     /// Each group folded into one of its own values; the first is taken as it is.
     pub fn reduce(&self, name: impl Into<NamedStore>, f: impl Fn(V, V) -> V + Send + Sync + 'static) -> KTable<K, V> {
-        let step: Fold<K, V, V> = Arc::new(move |_, v, sum| match sum {
-            Some(sum) => f(sum, v),
-            None => v,
+        let step: Fold<K, V, V> = Arc::new(move |_, v, sum| {
+            Ok(match sum {
+                Some(sum) => f(sum, v),
+                None => v,
+            })
         });
         fold(&self.grouping(), "KSTREAM-REDUCE", name.into(), self.grouped.value.clone(), step)
     }
@@ -70,8 +73,12 @@ impl<K: Clone + 'static, V: Clone + 'static> KGroupedStream<K, V> {
         f: impl Fn(&K, V, A) -> A + Send + Sync + 'static,
         value: SerdeRef<A>,
     ) -> KTable<K, A> {
-        let step: Fold<K, V, A> = Arc::new(move |k, v, sum| f(k, v, sum.unwrap_or_else(&init)));
-        fold(&self.grouping(), "KSTREAM-AGGREGATE", name.into(), value, step)
+        let step: Fold<K, V, A> = Arc::new(move |k, v, sum| Ok(f(k, v, sum.unwrap_or_else(&init))));
+        self.fold_by(name.into(), value, step)
+    }
+    /// As [`aggregate`](Self::aggregate), by a step that can fail.
+    pub(crate) fn fold_by<A: Clone + 'static>(&self, name: NamedStore, value: SerdeRef<A>, step: Fold<K, V, A>) -> KTable<K, A> {
+        fold(&self.grouping(), "KSTREAM-AGGREGATE", name, value, step)
     }
     /// Cuts each group by time: `TimeWindows`, `SlidingWindows`, `SessionWindows` or `UnlimitedWindows`.
     #[doc(alias = "windowedBy")]
@@ -106,7 +113,10 @@ pub(super) fn fold<K: Clone + 'static, V: Clone + 'static, A: Clone + 'static>(
     let folded = input.each(
         kind,
         false,
-        move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, Option<A>>| -> Result<(), TaskError> {
+        move |r: Record<K, V>,
+              cx: &mut ProcessorCx<'_, '_>,
+              next: &mut dyn Process<K, Option<A>>|
+              -> std::result::Result<(), TaskError> {
             if has_no_key(&key_serde, &r.key, cx)? {
                 cx.dropped(&label, Dropped::NullKey);
                 return Ok(());
@@ -114,7 +124,7 @@ pub(super) fn fold<K: Clone + 'static, V: Clone + 'static, A: Clone + 'static>(
             let before = sums.get_with_time(cx, &r.key)?;
             let latest = r.timestamp.max(before.as_ref().and_then(|(_, t)| *t));
             let Record { key, value, headers, .. } = r;
-            let sum = step(&key, value, before.map(|(sum, _)| sum));
+            let sum = step(&key, value, before.map(|(sum, _)| sum))?;
             next.process(Record { key, value: Some(sum), timestamp: latest, headers }, cx)
         },
     );

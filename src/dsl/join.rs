@@ -2,9 +2,10 @@
 
 use crate::error::{Error, codes};
 use crate::processor::{Process, ProcessorCx, Record};
-use crate::task::TaskError;
+use crate::task::{Dropped, TaskError};
 
 use super::KStream;
+use super::keeping::has_no_key;
 use super::table::KTable;
 use super::with::Joined;
 
@@ -66,15 +67,21 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         if joined.name.is_empty() {
             self.build.borrow_mut().graph.problem(codes::MISSING_NAME, "a join needs a name");
         }
-        let get = table.get.clone();
+        let (get, key, label) = (table.get.clone(), joined.key.clone(), joined.name.clone());
         let partitioned = self.partitioned(&joined.name, &joined.key, &joined.value).named(&joined.name);
         let out = partitioned.each(
             kind,
             false,
             move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, V2>| -> Result<(), TaskError> {
-                let found = get(cx, &r.key)?.map(|(value, _)| value);
+                // What has no key meets nothing.
+                let keyless = has_no_key(&key, &r.key, cx)?;
+                let found = if keyless { None } else { get(cx, &r.key)?.map(|(value, _)| value) };
                 match f(&r, found, cx)? {
                     Some(value) => next.process(r.with_value(value), cx),
+                    None if keyless => {
+                        cx.dropped(&label, Dropped::NullKey);
+                        Ok(())
+                    }
                     None => Ok(()),
                 }
             },

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::codes;
+use crate::error::{Result, codes};
 use crate::processor::{
     Change, Expiry, Kept, Next, Process, ProcessorCx, Record, Segmented, SessionStore, StreamClock, WindowIndex, millis, time_of,
 };
@@ -11,7 +11,7 @@ use crate::task::{Dropped, TaskError};
 use crate::time::WallTime;
 use crate::topology::Role;
 
-use super::group::Grouping;
+use super::group::{Fold, Grouping};
 use super::keeping::{self, Lasting, NamedStore};
 use super::outlets::Outlets;
 use super::suppress::Closing;
@@ -35,10 +35,11 @@ pub struct SessionWindowedKStream<K, V> {
 }
 
 /// How a session is folded: its first value, one more record, two sessions that become one.
-struct Folding<K, V, A> {
-    init: Box<dyn Fn() -> Option<A> + Send + Sync>,
-    step: Box<dyn Fn(&K, V, Option<A>) -> A + Send + Sync>,
-    merge: Box<dyn Fn(&K, A, A) -> A + Send + Sync>,
+pub(crate) struct Folding<K, V, A> {
+    /// What a session without any record holds; `None` where its first record is taken as it is.
+    pub(crate) init: Box<dyn Fn() -> Option<A> + Send + Sync>,
+    pub(crate) step: Fold<K, V, A>,
+    pub(crate) merge: Box<dyn Fn(&K, A, A) -> Result<A> + Send + Sync>,
 }
 
 impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
@@ -65,10 +66,19 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
         let fresh = init.clone();
         let folding = Folding {
             init: Box::new(move || Some(init())),
-            step: Box::new(move |k, v, a| f(k, v, a.unwrap_or_else(|| fresh()))),
-            merge: Box::new(merge),
+            step: Arc::new(move |k, v, a| Ok(f(k, v, a.unwrap_or_else(|| fresh())))),
+            merge: Box::new(move |k, a, b| Ok(merge(k, a, b))),
         };
-        self.fold("KSTREAM-AGGREGATE", name.into(), value, folding)
+        self.fold_by(name.into(), value, folding)
+    }
+    /// As [`aggregate`](Self::aggregate), by steps that can fail.
+    pub(crate) fn fold_by<A: Clone + 'static>(
+        &self,
+        name: NamedStore,
+        value: SerdeRef<A>,
+        folding: Folding<K, V, A>,
+    ) -> KTable<Windowed<K>, A> {
+        self.fold("KSTREAM-AGGREGATE", name, value, folding)
     }
     /// Each session folded into one of its own values; the first is taken as it is.
     pub fn reduce(&self, name: impl Into<NamedStore>, f: impl Fn(V, V) -> V + Send + Sync + 'static) -> KTable<Windowed<K>, V> {
@@ -76,11 +86,13 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
         let other = one.clone();
         let folding = Folding {
             init: Box::new(|| None),
-            step: Box::new(move |_: &K, v, a| match a {
-                Some(a) => one(a, v),
-                None => v,
+            step: Arc::new(move |_: &K, v, a| {
+                Ok(match a {
+                    Some(a) => one(a, v),
+                    None => v,
+                })
             }),
-            merge: Box::new(move |_: &K, a, b| other(a, b)),
+            merge: Box::new(move |_: &K, a, b| Ok(other(a, b))),
         };
         self.fold("KSTREAM-REDUCE", name.into(), two, folding)
     }
@@ -151,7 +163,7 @@ struct Sessions<K, V, A> {
 }
 
 impl<K: Clone, V: Clone, A: Clone> Process<K, V> for Sessions<K, V, A> {
-    fn process(&mut self, record: Record<K, V>, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+    fn process(&mut self, record: Record<K, V>, cx: &mut ProcessorCx<'_, '_>) -> std::result::Result<(), TaskError> {
         if keeping::has_no_key(&self.store.key, &record.key, cx)? {
             cx.dropped(&self.name, Dropped::NullKey);
             return Ok(());
@@ -181,12 +193,12 @@ impl<K: Clone, V: Clone, A: Clone> Sessions<K, V, A> {
         whole: Window,
         near: Vec<(Window, Kept<A>)>,
         cx: &mut ProcessorCx<'_, '_>,
-    ) -> Result<(), TaskError> {
+    ) -> std::result::Result<(), TaskError> {
         let Record { key, value, headers, .. } = record;
         let (mut sum, mut old) = ((self.folding.init)(), None);
         for (session, kept) in near {
             sum = Some(match sum {
-                Some(sum) => (self.folding.merge)(&key, sum, kept.value.clone()),
+                Some(sum) => (self.folding.merge)(&key, sum, kept.value.clone())?,
                 None => kept.value.clone(),
             });
             if session == whole {
@@ -196,7 +208,7 @@ impl<K: Clone, V: Clone, A: Clone> Sessions<K, V, A> {
             self.store.delete(cx, &key, session)?;
             self.changed(&key, session, Change { old: Some(kept.value), new: None }, &headers, cx)?;
         }
-        let new = (self.folding.step)(&key, value, sum);
+        let new = (self.folding.step)(&key, value, sum)?;
         self.store.put(cx, &key, whole, &new, Some(whole.end), &headers)?;
         self.changed(&key, whole, Change { old, new: Some(new) }, &headers, cx)
     }
@@ -209,7 +221,7 @@ impl<K: Clone, V: Clone, A: Clone> Sessions<K, V, A> {
         value: Change<A>,
         headers: &crate::record::Headers,
         cx: &mut ProcessorCx<'_, '_>,
-    ) -> Result<(), TaskError> {
+    ) -> std::result::Result<(), TaskError> {
         let Some(waiting) = &mut self.waiting else {
             let key = Windowed { key: key.clone(), window: session };
             return self.next.process(Record { key, value, timestamp: Some(session.end), headers: headers.clone() }, cx);
@@ -223,7 +235,7 @@ impl<K: Clone, V: Clone, A: Clone> Sessions<K, V, A> {
     }
 
     /// Passes on the sessions that have closed: those that end before `close`.
-    fn give_out(&mut self, close: WallTime, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+    fn give_out(&mut self, close: WallTime, cx: &mut ProcessorCx<'_, '_>) -> std::result::Result<(), TaskError> {
         let Some(waiting) = self.waiting.as_mut() else { return Ok(()) };
         for (key, window) in waiting.take_before(cx, close)? {
             let key = self.store.place().decode(cx, &self.store.key, &key, &Default::default())?;
@@ -237,10 +249,10 @@ impl<K: Clone, V: Clone, A: Clone> Sessions<K, V, A> {
 }
 
 impl<K, V, A> Lasting for Sessions<K, V, A> {
-    fn restored(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+    fn restored(&mut self, cx: &mut ProcessorCx<'_, '_>) -> std::result::Result<(), TaskError> {
         self.clock.restored(cx)
     }
-    fn before_commit(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+    fn before_commit(&mut self, cx: &mut ProcessorCx<'_, '_>) -> std::result::Result<(), TaskError> {
         self.clock.save(cx)?;
         self.expiry.run(cx, self.clock.now())
     }

@@ -186,7 +186,7 @@ impl<K: Clone, V: Clone, A: Clone> Sliding<K, V, A> {
         if start.0 + self.difference < close.0 {
             return Ok(());
         }
-        let new = (self.task.step)(&r.key, r.value.clone(), holds.clone());
+        let new = (self.task.step)(&r.key, r.value.clone(), holds.clone())?;
         self.write(r, start, holds.filter(|_| exists), new, Some(newest.max(at)), cx)
     }
 

@@ -9,10 +9,11 @@ use crate::ids::TopicName;
 use crate::intents::topics;
 use crate::processor::{Process, ProcessorCx, Record};
 use crate::record::OutRecord;
-use crate::task::TaskError;
+use crate::task::{Dropped, TaskError};
 use crate::topology::{NodeId, Parts, Role};
 
 use super::builder::{Shared, store, stream_of};
+use super::keeping::has_no_key;
 use super::outlets::{Each, End, Outlets};
 use super::source;
 use super::table::KTable;
@@ -203,7 +204,12 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
     pub fn to_table(&self, materialized: Materialized<K, V>) -> KTable<K, V> {
         let partitioned = self.partitioned(&materialized.name, &materialized.key, &materialized.value);
         let kept = store(&self.build, &materialized);
-        let optional = partitioned.unnamed().each("KSTREAM-MAPVALUES", false, |r, cx, next| {
+        let (key, step) = (materialized.key.clone(), self.build.borrow().graph.generated("KSTREAM-MAPVALUES"));
+        let optional = partitioned.unnamed().each("KSTREAM-MAPVALUES", false, move |r, cx, next| {
+            if has_no_key(&key, &r.key, cx)? {
+                cx.dropped(&step, Dropped::NullKey);
+                return Ok(());
+            }
             let value = Some(r.value.clone());
             next.process(r.with_value(value), cx)
         });

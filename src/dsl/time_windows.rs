@@ -67,7 +67,7 @@ impl<K: Clone, V: Clone, A: Clone> TimeAggregate<K, V, A> {
         let before = task.store.get(cx, &record.key, window.start)?;
         let timestamp = Some(at).max(before.as_ref().and_then(|b| b.timestamp));
         let old = before.map(|b| b.value);
-        let new = (task.step)(&record.key, record.value.clone(), old.clone());
+        let new = (task.step)(&record.key, record.value.clone(), old.clone())?;
         task.store.put(cx, &record.key, window.start, &new, timestamp, &record.headers)?;
         if self.emit == EmitStrategy::OnWindowClose {
             return Ok(());

@@ -64,7 +64,7 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
     }
     /// How many records each key had in each window. `name` names the store.
     pub fn count(&self, name: impl Into<NamedStore>) -> KTable<Windowed<K>, i64> {
-        self.fold("KSTREAM-AGGREGATE", name.into(), Serdes::long(), Arc::new(|_, _, n| n.unwrap_or(0) + 1))
+        self.fold("KSTREAM-AGGREGATE", name.into(), Serdes::long(), Arc::new(|_, _, n| Ok(n.unwrap_or(0) + 1)))
     }
     /// What each key had in each window, folded from `init`.
     pub fn aggregate<A: Clone + 'static>(
@@ -74,14 +74,25 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
         f: impl Fn(&K, V, A) -> A + Send + Sync + 'static,
         value: SerdeRef<A>,
     ) -> KTable<Windowed<K>, A> {
-        self.fold("KSTREAM-AGGREGATE", name.into(), value, Arc::new(move |k, v, a| f(k, v, a.unwrap_or_else(&init))))
+        self.fold_by(name.into(), value, Arc::new(move |k, v, a| Ok(f(k, v, a.unwrap_or_else(&init)))))
+    }
+    /// As [`aggregate`](Self::aggregate), by a step that can fail.
+    pub(crate) fn fold_by<A: Clone + 'static>(
+        &self,
+        name: NamedStore,
+        value: SerdeRef<A>,
+        step: Fold<K, V, A>,
+    ) -> KTable<Windowed<K>, A> {
+        self.fold("KSTREAM-AGGREGATE", name, value, step)
     }
     /// What each key had in each window, folded into one of its own values; the first is taken as it is.
     pub fn reduce(&self, name: impl Into<NamedStore>, f: impl Fn(V, V) -> V + Send + Sync + 'static) -> KTable<Windowed<K>, V> {
         let value = self.grouping.value.clone();
-        let step: Fold<K, V, V> = Arc::new(move |_, v, a| match a {
-            Some(a) => f(a, v),
-            None => v,
+        let step: Fold<K, V, V> = Arc::new(move |_, v, a| {
+            Ok(match a {
+                Some(a) => f(a, v),
+                None => v,
+            })
         });
         self.fold("KSTREAM-REDUCE", name.into(), value, step)
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Code;
 use crate::ids::{OperationId, StepName, TopicName, partition_of};
-use crate::intents::{Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
+use crate::intents::{Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, dead, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
 use crate::task::{TaskError, TxCx};
@@ -66,18 +66,18 @@ pub fn bury(
 ) -> Result<(), TaskError> {
     tracing::warn!(%code, operation = %op, origin = %record.tp, offset = %record.offset, reason, "dead letter");
     let Some(sink) = config.dead_letters.get(step) else { return Ok(()) };
-    let mut h = record.headers.clone();
-    h.set(headers::DEAD_CODE, code.to_string());
-    h.set(headers::DEAD_REASON, reason.to_owned());
-    h.set(headers::DEAD_ORIGIN, format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset));
-    cx.emit(OutRecord {
+    let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
+    let mut h = dead::headers(record.headers.clone(), code, reason, &origin, cx.now().wall);
+    h.set(headers::DEAD_STEP, step.to_string());
+    let letter = OutRecord {
         topic: &sink.topic,
         partition: Some(partition_of(op.root().as_str().as_bytes(), sink.partitions)),
         timestamp: record.timestamp,
         key: record.key.as_deref(),
         value: record.value.as_deref(),
         headers: Some(&h),
-    })
+    };
+    cx.bury(code, letter)
 }
 
 /// What the operation's record in the stream unit is told.

@@ -1,6 +1,7 @@
 //! The only thing the two halves share: request envelope, approval, command, intent, return and result, as they stand on
 //! topics. Flat records, so that each is one Avro record of `schemas/`. Pure.
 
+pub mod dead;
 mod envelope;
 mod intent;
 mod public;
@@ -36,6 +37,10 @@ pub mod topics {
     /// The return topic: plan answers, `closed`, `gone`.
     pub fn plans(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}-plans"))
+    }
+    /// What was deployed last: one compacted record.
+    pub fn deployed(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-deployed"))
     }
     /// The ledger's changelog.
     pub fn ledger_changelog(app: &ApplicationId) -> TopicName {
@@ -83,6 +88,16 @@ pub mod headers {
     pub const DEAD_REASON: &str = "rb_dead_reason";
     /// Origin coordinates of a dead letter: `topic/partition/offset`.
     pub const DEAD_ORIGIN: &str = "rb_dead_origin";
+    /// The effect step that refused it; none on records that a step of the graph gave up.
+    pub const DEAD_STEP: &str = "rb_dead_step";
+    /// When it became a dead letter, Unix milliseconds: the record's own time is that of the original.
+    pub const DEAD_AT: &str = "rb_dead_at";
+    /// Every header that tells of a record's death; a replay goes without them.
+    pub const DEAD: &[&str] = &[DEAD_CODE, DEAD_REASON, DEAD_ORIGIN, DEAD_STEP, DEAD_AT];
+    /// On a replayed record: which dead letter it was, `topic/partition/offset`.
+    pub const REPLAY_OF: &str = "rb_replay_of";
+    /// On a mark among the dead letters: which letter of the same partition was replayed, by its offset.
+    pub const REPLAYED: &str = "rb_replayed";
 }
 
 /// Where results (or dead letters) go and how they are framed.

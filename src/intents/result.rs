@@ -74,6 +74,35 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them, live ones first.
+    pub const ALL: &[Status] = &[
+        Status::Accepted,
+        Status::Planned,
+        Status::AwaitingApproval,
+        Status::Approved,
+        Status::Dispatched,
+        Status::Unknown,
+        Status::Parked,
+        Status::Confirmed,
+        Status::Refused,
+        Status::Denied,
+        Status::Expired,
+        Status::Cancelled,
+        Status::Superseded,
+        Status::Partial,
+        Status::PlanFailed,
+        Status::Invalid,
+        Status::Conflict,
+        Status::Throttled,
+        Status::Stale,
+        Status::ResolvedApplied,
+        Status::ResolvedNotApplied,
+    ];
+
+    /// Whether it is the end of a message, which no operation has.
+    pub fn of_a_message(self) -> bool {
+        matches!(self, Status::Invalid | Status::Conflict | Status::Throttled | Status::Stale)
+    }
     /// Whether nothing but flags may follow.
     pub fn is_end(self) -> bool {
         !matches!(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::ids::{GroupId, Partition, SlotName, TopicName, Tp, UnitName};
 use crate::offset::NextOffset;
 use crate::record::{InRecord, OutRecord};
+use crate::time::WallTime;
 
 pub mod memory;
 pub mod rdkafka;
@@ -328,6 +329,14 @@ pub trait Admin: Send {
     fn delete_records(&self, before: &[(Tp, NextOffset)]) -> KResult<()>;
     /// A group's committed positions, where it has any; committed transactions only.
     fn committed(&self, group: &GroupId, tps: &[Tp]) -> KResult<Vec<(Tp, NextOffset)>>;
+    /// Deletes topics, and with them every group's positions there; those that do not exist are no error.
+    fn delete(&self, topics: &[TopicName]) -> KResult<()>;
+    /// Sets the positions of a group that nobody is a member of; refused where somebody is.
+    fn reposition(&self, group: &GroupId, to: &[(Tp, NextOffset)]) -> KResult<()>;
+    /// Forgets a group that nobody is a member of, with all its positions; one that does not exist is no error.
+    fn forget(&self, group: &GroupId) -> KResult<()>;
+    /// The position of the first record of a time or later; `None` where there is none.
+    fn positions_at(&self, tps: &[Tp], time: WallTime) -> KResult<Vec<(Tp, Option<NextOffset>)>>;
     /// Live members of a group, as its coordinator lists them.
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>>;
     /// How many brokers answer.

@@ -2,7 +2,7 @@
 
 use crate::error::codes;
 use crate::ids::CommandId;
-use crate::intents::{Command, CommandKind, Status, WorkRequest};
+use crate::intents::{Command, CommandKind, Intake, Status};
 use crate::time::WallTime;
 
 use super::record::{Derived, Role, Stage};
@@ -12,11 +12,11 @@ use super::turn::{DeadLetter, Output, Turn, Why, message};
 impl Turn<'_> {
     /// A request under this record's ID: a duplicate is answered (by the owner once the intent is out), other content is a
     /// conflict for a person, and the first goes on.
-    pub fn again(&mut self, request: &WorkRequest, origin: &str, longest: WallTime) {
-        if request.identity() != self.record.identity_hash && self.settings.on(Rule::OneContent) {
-            return self.conflict(request, origin, longest);
+    pub fn again(&mut self, intake: &Intake, longest: WallTime) {
+        if intake.request.identity() != self.record.identity_hash && self.settings.on(Rule::OneContent) {
+            return self.conflict(intake, longest);
         }
-        let id = request.message_id.to_string();
+        let id = intake.request.message_id.to_string();
         match self.owner() {
             Some(owner) => {
                 let query = self.query(&owner, CommandId::from(id));
@@ -26,12 +26,12 @@ impl Turn<'_> {
         }
     }
 
-    fn conflict(&mut self, request: &WorkRequest, origin: &str, longest: WallTime) {
+    fn conflict(&mut self, intake: &Intake, longest: WallTime) {
+        let request = &intake.request;
         let why = Why::new(codes::REQUEST_CONFLICT, "this operation ID is taken by a request with other content");
         let step = self.record.step.clone();
         self.out.push(message(request, &step, Status::Conflict, &why, self.now));
-        let letter = DeadLetter { request: request.clone(), code: why.code, reason: why.words, origin: origin.to_owned() };
-        self.out.push(Output::DeadLetter(Box::new(letter)));
+        self.out.push(Output::DeadLetter(Box::new(DeadLetter::of(intake, why))));
         self.record.conflicts = self.record.conflicts.saturating_add(1);
         if self.settings.on(Rule::ConflictProlongs) {
             let until = request.deadline.min(longest);

@@ -1,10 +1,10 @@
 //! One step of one operation record: what is written goes to `out`, what changes stays in `record`. Pure.
 
 use crate::error::{Code, codes};
-use crate::ids::{CommandId, OperationId, Partition, StepName, partition_of};
+use crate::ids::{CommandId, OperationId, OrderingKey, Partition, StepName, partition_of};
 use crate::intents::{
-    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intent, IntentKind, ResultKind, ResultRecord,
-    Status, WorkRequest,
+    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intake, Intent, IntentKind, ResultKind,
+    ResultRecord, Status, WorkRequest,
 };
 use crate::time::WallTime;
 
@@ -32,12 +32,31 @@ pub enum Output {
 pub struct DeadLetter {
     /// The request.
     pub request: WorkRequest,
+    /// The effect step whose pipeline refused it.
+    pub step: StepName,
+    /// Its ordering key, where it was computed from the user's record.
+    pub ordering_key: Option<OrderingKey>,
     /// Why.
     pub code: Code,
     /// In words, without payload.
     pub reason: String,
     /// Where it came from.
     pub origin: String,
+}
+
+impl DeadLetter {
+    /// A request that admission does not take.
+    pub fn of(intake: &Intake, why: Why) -> Self {
+        let (request, step) = (intake.request.clone(), intake.step.clone());
+        let (ordering_key, origin) = (intake.ordering_key.clone(), intake.origin.clone());
+        Self { request, step, ordering_key, code: why.code, reason: why.words, origin }
+    }
+    /// A request that was taken, and came to nothing after all.
+    pub fn of_record(record: &OperationRecord, why: Why) -> Self {
+        let (request, step) = (record.request.clone(), record.step.clone());
+        let (ordering_key, origin) = (record.ordering_key.clone(), record.origin.clone());
+        Self { request, step, ordering_key, code: why.code, reason: why.words, origin }
+    }
 }
 
 /// A reason: code and words.

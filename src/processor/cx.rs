@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::{Code, Error, Fault};
 use crate::ids::{TaskId, TopicName};
-use crate::intents::headers;
+use crate::intents::dead;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
 use crate::state::{Globals, Scan, StoreId, Stored};
@@ -150,20 +150,16 @@ impl<'a, 't> ProcessorCx<'a, 't> {
             return Err(failed().next("name a `dead_letters` topic to go on without such records").into());
         };
         let origin = self.origin_text().unwrap_or_default();
-        let with_reason = record
-            .headers
-            .clone()
-            .with(headers::DEAD_CODE, code.to_string())
-            .with(headers::DEAD_REASON, reason.to_owned())
-            .with(headers::DEAD_ORIGIN, origin);
-        self.tx.emit(OutRecord {
+        let headers = dead::headers(record.headers.clone(), code, reason, &origin, self.tx.now().wall);
+        let letter = OutRecord {
             topic,
             partition: None,
             timestamp: record.timestamp,
             key: record.key.as_deref(),
             value: record.value.as_deref(),
-            headers: Some(&with_reason),
-        })
+            headers: Some(&headers),
+        };
+        self.tx.bury(code, letter)
     }
 
     /// Where a node ends: what one record is to blame for is put aside as declared, any other error stops the thread. Each node

@@ -143,6 +143,15 @@ impl Registry {
         self.client.look_up(subject, avsc).map_err(|f| self.error(f, format!("looking up a schema under {subject}")))
     }
 
+    /// The text of the newest schema under a subject.
+    ///
+    /// # Errors
+    /// `SCHEMA_MISSING`, `SCHEMA_INCOMPATIBLE` where it is no Avro; `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn newest_under(&self, subject: &str) -> Result<String> {
+        let found = self.client.newest(subject).map(|(_, text)| text);
+        found.map_err(|f| self.error(f, format!("asking for the newest schema under {subject}")))
+    }
+
     /// Whether the registry's rules for this subject allow the schema; a subject that does not exist allows all.
     ///
     /// # Errors

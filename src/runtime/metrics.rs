@@ -28,6 +28,7 @@ pub struct Metrics {
     pub(super) lost: IntCounterVec,
     pub(super) behind: IntGaugeVec,
     dropped: IntCounterVec,
+    dead_letters: IntCounterVec,
 }
 
 impl Metrics {
@@ -74,12 +75,17 @@ impl Metrics {
             lost: counter(events::INPUT_LOST)?,
             behind: gauge(events::BEHIND)?,
             dropped: counter(events::DROPPED)?,
+            dead_letters: counter(events::DEAD_LETTERS)?,
         })
     }
 
     /// How many records a step of a unit gave up for this reason.
     pub fn dropped(&self, unit: &UnitName, step: &str, why: Dropped) -> u64 {
         self.dropped.with_label_values(&[unit.as_str(), step, why.label()]).get()
+    }
+    /// How many dead letters of this code a unit has written.
+    pub fn dead_letters(&self, unit: &UnitName, code: Code) -> u64 {
+        self.dead_letters.with_label_values(&[unit.as_str(), &*code.to_string()]).get()
     }
     /// Counts what the steps of a unit give up.
     pub(super) fn count_dropped(&self, unit: &UnitName) -> CountDropped {
@@ -129,6 +135,9 @@ impl SlotMetrics {
     }
     pub(super) fn holds(&self, code: Code) {
         self.all.holds.with_label_values(&[&*self.unit, &*self.slot, &*code.to_string()]).inc();
+    }
+    pub(super) fn dead_letter(&self, code: Code) {
+        self.all.dead_letters.with_label_values(&[&*self.unit, &*code.to_string()]).inc();
     }
     pub(super) fn rebuilt(&self, class: &str) {
         self.all.rebuilds.with_label_values(&[&*self.unit, &*self.slot, class]).inc();

@@ -349,6 +349,7 @@ impl<C: Cluster> StreamThread<C> {
         self.pace.finished(started.mono, ended.mono);
         (self.faults, self.fenced) = (0, false);
         self.metrics.commits.inc();
+        self.tx.take_buried().into_iter().for_each(|code| self.metrics.dead_letter(code));
         self.metrics.written.inc_by(written as u64);
         self.metrics.commit_seconds.observe(ended.mono.since(started.mono).as_secs_f64());
         for task in self.tasks.touched() {

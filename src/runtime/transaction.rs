@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::error::Code;
 use crate::ids::Tp;
 use crate::kafka::{Class, KResult, KafkaFault, SlotMark, Source, TxSink};
 use crate::offset::NextOffset;
@@ -36,12 +37,14 @@ pub(super) struct Transaction<S: TxSink> {
     mark: SlotMark,
     limit: Duration,
     open: Option<Open>,
+    /// Dead letters of the open transaction, by their code.
+    buried: Vec<Code>,
 }
 
 impl<S: TxSink> Transaction<S> {
     /// Without a producer yet: see [`replace`](Self::replace). Every single call lasts `limit` at most.
     pub(super) fn new(mark: SlotMark, limit: Duration) -> Self {
-        Self { sink: None, mark, limit, open: None }
+        Self { sink: None, mark, limit, open: None, buried: Vec::new() }
     }
 
     /// Drops the producer; whatever was open in it is nobody's any more and is taken back when its id is initialised again.
@@ -76,10 +79,16 @@ impl<S: TxSink> Transaction<S> {
         if self.open.is_none() {
             failpoint!("begin.before");
             self.sink()?.begin()?;
+            self.buried.clear();
             self.open = Some(Open { since: now, read: 0, written: 0, bytes: 0 });
             failpoint!("begin.after");
         }
         Ok(())
+    }
+
+    /// The dead letters of the transaction that was just committed.
+    pub(super) fn take_buried(&mut self) -> Vec<Code> {
+        std::mem::take(&mut self.buried)
     }
 
     /// Counts a record that was read into the open transaction.
@@ -160,6 +169,9 @@ impl<S: TxSink> Emit for Transaction<S> {
         }
         failpoint!("send.after");
         Ok(())
+    }
+    fn buried(&mut self, code: Code) {
+        self.buried.push(code);
     }
 }
 

@@ -54,6 +54,18 @@ struct Inner {
 }
 
 impl StateManager {
+    /// Deletes a state directory that no process has; one that is not there is no error.
+    ///
+    /// # Errors
+    /// `STATE_DIR_LOCKED` where a process has it; `STORE_FAILED` where it can't be deleted.
+    pub fn remove(dir: &Path) -> StoreResult<()> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        let _lock = try_lock(&dir.join("lock"))?.ok_or_else(|| locked(dir))?;
+        std::fs::remove_dir_all(dir).map_err(|e| failed(format!("deleting {}", dir.display())).because(e))
+    }
+
     /// Opens or creates the state directory.
     ///
     /// # Errors

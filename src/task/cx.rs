@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::error::Code;
 use crate::kafka::KResult;
 use crate::record::OutRecord;
 use crate::state::{Scan, StoreId, StoreResult, Stored, TaskStores};
@@ -13,6 +14,8 @@ use super::TaskError;
 pub trait Emit {
     /// Queues one record.
     fn emit(&mut self, record: OutRecord<'_>) -> KResult<()>;
+    /// The record just queued is a dead letter; counted once the transaction is committed.
+    fn buried(&mut self, _code: Code) {}
 }
 
 /// The open transaction as a task sees it: emit, read and write stores, read time. It cannot begin or commit.
@@ -34,6 +37,12 @@ impl<'a> TxCx<'a> {
     /// Writes one record in this transaction.
     pub fn emit(&mut self, record: OutRecord<'_>) -> Result<(), TaskError> {
         Ok(self.out.emit(record)?)
+    }
+    /// Writes a dead letter in this transaction.
+    pub fn bury(&mut self, code: Code, record: OutRecord<'_>) -> Result<(), TaskError> {
+        self.out.emit(record)?;
+        self.out.buried(code);
+        Ok(())
     }
     /// The newest value, uncommitted ones of this task included.
     pub fn get(&mut self, store: StoreId, key: &[u8]) -> StoreResult<Option<Stored>> {

@@ -1,6 +1,7 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
 mod conformance;
+mod dead_letters;
 mod faults;
 mod kills;
 mod lost;
@@ -10,6 +11,7 @@ mod scenarios;
 mod story;
 mod streams;
 mod tables;
+mod tools;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -43,11 +45,44 @@ fn patient_cluster() -> RdCluster {
 
 /// Starts the killed broker and waits until it leads its partitions. A broker that is asked to end a transaction before that drops
 /// the markers ("Couldn't find leader endpoint"), and the transaction hangs: a fault of brokers that are their own controller.
+///
+/// A broker that does not lead after a minute is killed and started once more: what it is for here is to be back.
 fn restart_broker() {
+    if start_and_lead(Duration::from_secs(60)).is_none() {
+        eprintln!("the broker does not lead after a restart; its log ends with\n{}", end_of_broker_log());
+        stack().kill_broker().expect("kill");
+        start_and_lead(Duration::from_secs(180))
+            .unwrap_or_else(|| panic!("no leader; the broker's log ends with\n{}", end_of_broker_log()));
+    }
+}
+
+/// Whether the broker leads within `limit` after it was started; with what the reader was told last where it does not.
+fn start_and_lead(limit: Duration) -> Option<()> {
     stack().start_broker().expect("start");
     let mut reader = cluster_at(stack().brokers()).reader(Isolation::Committed).expect("a reader");
     let offsets = Tp::new("__consumer_offsets", 0);
-    until("a leader", || reader.ends(&offsets, Isolation::Committed).ok());
+    let start = Instant::now();
+    loop {
+        match reader.ends(&offsets, Isolation::Committed) {
+            Ok(_) => return Some(()),
+            Err(fault) if start.elapsed() > limit => {
+                eprintln!("the last answer of the restarted broker: {fault}");
+                return None;
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// The last lines of the broker's log: what it complained of, then what it did.
+fn end_of_broker_log() -> String {
+    let log = StackOptions::from_env().expect("as before").dir.join("broker.log");
+    let log = std::fs::read_to_string(log).unwrap_or_else(|e| format!("(not read: {e})"));
+    let lines: Vec<&str> = log.lines().collect();
+    let complaints: Vec<&str> =
+        lines.iter().rev().filter(|l| l.contains(" WARN ") || l.contains(" ERROR ")).take(40).copied().collect();
+    let last = lines.iter().rev().take(40).copied();
+    last.chain(["--- complaints"]).chain(complaints).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
 /// A cluster in use by many tests at once.

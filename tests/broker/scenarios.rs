@@ -157,6 +157,33 @@ fn a_broker_killed_inside_a_transaction_leaves_exact_output() {
     s.expect_exact();
 }
 
+/// If this broke, a broker that is away for longer than a session would cost every member its life: on its return the group calls
+/// them fenced, each by its own former membership.
+#[test]
+fn a_broker_away_for_longer_than_a_session_costs_no_member() {
+    let _alone = alone();
+    let mut s = Summing::new("away", cluster_at(stack().brokers()));
+    // Longer than the broker is away, so that none of its markers is lost at its return.
+    s.b.options.transaction_timeout = Duration::from_secs(40);
+    let (mut one, mut two) = (s.thread(0), s.thread(1));
+    s.feed(20);
+    s.settle(&mut [&mut one, &mut two]);
+    stack().stop_broker().expect("stops");
+    let restart = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_secs(14));
+        stack().start_broker().expect("start");
+    });
+    while !restart.is_finished() {
+        s.b.round(&mut [&mut one, &mut two]).expect("both live on");
+    }
+    restart.join().expect("the broker is back");
+    s.feed(20);
+    s.settle(&mut [&mut one, &mut two]);
+    s.b.stop(one);
+    s.b.stop(two);
+    s.expect_exact();
+}
+
 /// C049: if this broke, a transaction that the broker took back by its timeout, while the process stood still, would stop the thread,
 /// or its records would come twice or never.
 #[test]

@@ -15,6 +15,7 @@ use readback::offset::NextOffset;
 use readback::serdes::internal;
 use readback::testing::checkers::{self, Seen};
 
+use crate::wire::delete_topics_of;
 use crate::{cluster_at, stack, until};
 
 /// The program as this test run built it, with its fail points.
@@ -50,6 +51,7 @@ pub fn tell_as(name: &str, mut options: DemoOptions) -> Result<Told, String> {
         }
         let results = results(&TopicName::from(format!("{prefix}agent.results")));
         wrong.extend(judged(&results));
+        delete_topics_of(&prefix);
         Told { report, wrong }
     });
     match told {

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use readback::kafka::Cluster as _;
+
 use crate::stack;
 
 const CREATE_PARTITIONS: i16 = 37;
@@ -13,6 +15,13 @@ const LIMIT_MS: i32 = 30_000;
 pub fn delete_topic(name: &str) {
     let body = [&1i32.to_be_bytes()[..], &text(name), &LIMIT_MS.to_be_bytes()].concat();
     assert_eq!(code(&call(DELETE_TOPICS, 1, &body)), 0, "deleting {name}");
+}
+
+/// Deletes what a test is done with. A broker that restarts among thousands of partitions takes longer than a transaction may last.
+pub fn delete_topics_of(prefix: &str) {
+    let admin = crate::cluster_at(stack().brokers()).admin().expect("admin");
+    let all = admin.topics().expect("topics");
+    all.iter().filter(|t| t.name.as_str().starts_with(prefix)).for_each(|t| delete_topic(t.name.as_str()));
 }
 
 /// Gives a topic more partitions.

@@ -257,7 +257,7 @@ fn not_promised(application: &Application) -> Vec<String> {
 }
 
 /// Every topic that the application makes for itself: of the graph, of the operations and of the effect stage.
-fn internal(application: &Application, layout: &crate::topology::Layout) -> Vec<crate::task::InternalTopic> {
+pub fn internal(application: &Application, layout: &crate::topology::Layout) -> Vec<crate::task::InternalTopic> {
     let mut all = application.topology.topics(layout);
     if application.has_effects() {
         let app = &application.id;

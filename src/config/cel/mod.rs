@@ -67,7 +67,10 @@ impl CelExpr {
     /// The value over `variables`; timestamps come out as RFC 3339 text, durations as nanoseconds. Errors name no values.
     pub fn eval(&self, variables: &[(&str, &Value)]) -> Result<Value, String> {
         let out = self.run(variables)?;
-        out.json().map_err(|_| "gives a value that JSON has no form for".to_owned())
+        let mut value = out.json().map_err(|_| "gives a value that JSON has no form for".to_owned())?;
+        // A map has no order of its own: as it comes, a request would not be the same text, and so not the same intent, twice.
+        value.sort_all_objects();
+        Ok(value)
     }
 
     /// The value as a truth; anything but `true` or `false` is an error.
@@ -141,6 +144,16 @@ mod tests {
 
     fn eval(source: &str, body: &Value) -> Result<Value, String> {
         CelExpr::compile(source, &["body"]).expect("compiles").eval(&[("body", body)])
+    }
+
+    /// If this broke, a request whose parameter is a whole record would now and then be a conflict with itself.
+    #[test]
+    fn a_map_is_the_same_text_each_time() {
+        let body: Value = (0..12).map(|n| (format!("k{}", 11 - n), json!({ "b": n, "a": [{ "d": 1, "c": 2 }] }))).collect();
+        let first = eval("body", &body).map(|v| v.to_string());
+        for _ in 0..20 {
+            assert_eq!(eval("body", &body).map(|v| v.to_string()), first);
+        }
     }
 
     /// If this broke, an expression of a contract would mean something else than it says.

@@ -180,7 +180,7 @@ const APIS: &[Api] = &[
         list: |done| json!({ "id": done[0]["key"], "status": "Succeeded" }),
     },
     Api {
-        file: "plain-webhook",
+        file: "counted-webhook",
         call: "notify",
         parameters: || json!({ "event": "order.placed", "payload": { "n": 1 } }),
         key: |r| in_header("webhook-id")(r),

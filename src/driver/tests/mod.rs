@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod dead_letters;
 mod fences;
 mod library;
 mod precondition;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{Scripted, TopologyTestDriver};
 use crate::contract::{self, Parameters};
-use crate::dsl::{Consumed, Effect, StreamsBuilder};
+use crate::dsl::{Application, Consumed, Effect, StreamsBuilder};
 use crate::http::Answer;
 use crate::intents::{RenderedRequest, ResultKind, ResultRecord};
 use crate::record::Headers;
@@ -24,6 +25,10 @@ use crate::time::WallTime;
 
 /// An application that asks `call` of this contract for each record: `{"id", "version"?, "parameters"}`.
 fn application(contract: &str, call: &str) -> TopologyTestDriver {
+    TopologyTestDriver::new(&built(contract, call)).unwrap()
+}
+
+fn built(contract: &str, call: &str) -> Application {
     let contract = contract::parse("contracts/under-test.yaml", contract).unwrap_or_else(|d| panic!("{d}"));
     let builder = StreamsBuilder::new("asked").dead_letters("dead");
     let effect = Effect::named("ask")
@@ -38,7 +43,7 @@ fn application(contract: &str, call: &str) -> TopologyTestDriver {
         .parameters(|v: &Value| Parameters(v["parameters"].as_object().unwrap().clone()));
     let asks = builder.stream("asks", Consumed::with(Serdes::string(), Serdes::json::<Value>()));
     asks.effect(&Arc::new(contract), call, effect).results().to("results");
-    TopologyTestDriver::new(&builder.build().unwrap_or_else(|d| panic!("{d}"))).unwrap()
+    builder.build().unwrap_or_else(|d| panic!("{d}"))
 }
 
 fn ask(driver: &mut TopologyTestDriver, what: &Value) {

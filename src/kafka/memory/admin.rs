@@ -6,6 +6,7 @@ use std::sync::MutexGuard;
 use crate::ids::{GroupId, TopicName, Tp};
 use crate::kafka::{Admin, Class, KResult, KafkaFault, Member, NewTopic, TopicInfo};
 use crate::offset::NextOffset;
+use crate::time::WallTime;
 
 use super::MemoryCluster;
 use super::broker::{Broker, Topic};
@@ -67,6 +68,40 @@ impl Admin for MemoryAdmin {
         let broker = self.broker("reading committed offsets")?;
         let all = broker.groups.get(group).map(|g| g.positions()).unwrap_or_default();
         Ok(tps.iter().filter_map(|tp| Some((tp.clone(), *all.get(tp)?))).collect())
+    }
+
+    fn delete(&self, topics: &[TopicName]) -> KResult<()> {
+        let mut broker = self.broker("deleting topics")?;
+        topics.iter().for_each(|t| broker.delete(t));
+        Ok(())
+    }
+
+    fn reposition(&self, group: &GroupId, to: &[(Tp, NextOffset)]) -> KResult<()> {
+        const DOING: &str = "setting positions";
+        let mut broker = self.broker(DOING)?;
+        let group = broker.groups.entry(group.clone()).or_default();
+        let member = group.slots().next().cloned();
+        if let Some(slot) = member {
+            return Err(KafkaFault::new(Class::Config, DOING, slot, "the group has members"));
+        }
+        group.put(to);
+        Ok(())
+    }
+
+    fn forget(&self, group: &GroupId) -> KResult<()> {
+        const DOING: &str = "forgetting a group";
+        let mut broker = self.broker(DOING)?;
+        if broker.groups.get(group).is_some_and(|g| g.slots().next().is_some()) {
+            return Err(KafkaFault::new(Class::Config, DOING, group, "the group has members"));
+        }
+        broker.groups.remove(group);
+        Ok(())
+    }
+
+    fn positions_at(&self, tps: &[Tp], time: WallTime) -> KResult<Vec<(Tp, Option<NextOffset>)>> {
+        const DOING: &str = "looking for a time";
+        let broker = self.broker(DOING)?;
+        tps.iter().map(|tp| Ok((tp.clone(), broker.existing(DOING, tp)?.at(time)))).collect()
     }
 
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {

@@ -228,6 +228,11 @@ impl Group {
         }
     }
 
+    /// Sets positions from outside.
+    pub fn put(&mut self, to: &[(Tp, NextOffset)]) {
+        self.committed.extend(to.iter().map(|(tp, at)| (tp.clone(), (*at, SlotMark::default()))));
+    }
+
     /// Drops all positions in a topic.
     pub fn forget(&mut self, topic: &TopicName) {
         self.committed.retain(|tp, _| tp.topic != *topic);

@@ -58,6 +58,12 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// The position of the first record of this time or later.
+    pub fn at(&self, time: WallTime) -> Option<NextOffset> {
+        let late = |e: &Entry| matches!(&e.what, What::Data(body) if body.timestamp >= time);
+        self.entries.range(self.start..).find(|(_, e)| late(e)).map(|(offset, _)| NextOffset(*offset))
+    }
+
     /// Appends a record; `by` is its transaction.
     pub fn append(&mut self, body: Body, by: Option<TxSeq>) -> Offset {
         if let Some(tx) = by {

@@ -9,7 +9,7 @@ use std::thread::Thread;
 
 use rdkafka::Offset;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic as RdTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
 use rdkafka::types::RDKafkaRespErr;
@@ -19,6 +19,7 @@ use super::{RdCluster, convert, creation};
 use crate::ids::{GroupId, TopicName, Tp};
 use crate::kafka::{Admin, Class, Isolation, KResult, KafkaFault, Member, NewTopic, TopicInfo};
 use crate::offset::NextOffset;
+use crate::time::WallTime;
 
 const NAME: &str = "readback-admin";
 
@@ -179,6 +180,55 @@ impl Admin for RdAdmin {
         };
         let known = found.elements();
         Ok(known.iter().filter_map(|e| Some((Tp::new(e.topic(), e.partition()), position(e.offset())?))).collect())
+    }
+
+    fn delete(&self, topics: &[TopicName]) -> KResult<()> {
+        const DOING: &str = "deleting topics";
+        let names: Vec<&str> = topics.iter().map(|t| t.as_str()).collect();
+        let done = wait(self.admin.delete_topics(&names, &self.options())).map_err(|e| self.fault(DOING, names.join(", "), &e))?;
+        for topic in done {
+            match topic {
+                Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)) => {}
+                Err((name, code)) => return Err(self.fault(DOING, name, &KafkaError::AdminOp(code))),
+            }
+        }
+        Ok(())
+    }
+
+    fn reposition(&self, group: &GroupId, to: &[(Tp, NextOffset)]) -> KResult<()> {
+        const DOING: &str = "setting positions";
+        // It never subscribes: the coordinator takes positions from outside only where the group has no member.
+        let setting: BaseConsumer<Context> = self
+            .cluster
+            .consumer(NAME, group.as_str(), Isolation::Committed)
+            .create_with_context(Context::new(NAME))
+            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        let list = convert::positions(to.iter().map(|(tp, next)| (tp, *next)))?;
+        setting.commit(&list, CommitMode::Sync).map_err(|e| self.fault(DOING, group, &e))
+    }
+
+    fn forget(&self, group: &GroupId) -> KResult<()> {
+        const DOING: &str = "forgetting a group";
+        let done = wait(self.admin.delete_groups(&[group.as_str()], &self.options())).map_err(|e| self.fault(DOING, group, &e))?;
+        for one in done {
+            match one {
+                Ok(_) | Err((_, RDKafkaErrorCode::GroupIdNotFound)) => {}
+                Err((_, code)) => return Err(self.fault(DOING, group, &KafkaError::AdminOp(code))),
+            }
+        }
+        Ok(())
+    }
+
+    fn positions_at(&self, tps: &[Tp], time: WallTime) -> KResult<Vec<(Tp, Option<NextOffset>)>> {
+        const DOING: &str = "looking for a time";
+        let asked = convert::positions(tps.iter().map(|tp| (tp, NextOffset(time.0))))?;
+        let found =
+            self.metadata.offsets_for_times(asked, self.cluster.config().request).map_err(|e| self.fault(DOING, time, &e))?;
+        let position = |at| match at {
+            Offset::Offset(at) => Some(NextOffset(at)),
+            _ => None,
+        };
+        Ok(found.elements().iter().map(|e| (Tp::new(e.topic(), e.partition()), position(e.offset()))).collect())
     }
 
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {

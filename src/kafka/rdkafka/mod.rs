@@ -4,6 +4,7 @@ mod admin;
 mod context;
 mod convert;
 mod ghost;
+mod patience;
 mod raw;
 mod reader;
 mod sink;

@@ -1,5 +1,6 @@
 //! A transactional producer in a slot. It has no polling thread: its owner serves the reports while it flushes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::ConsumerGroupMetadata;
@@ -7,6 +8,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 use super::context::Context;
+use super::patience::Patience;
 use super::raw::{self, Report, Reports};
 use super::{RdCluster, convert, creation};
 use crate::ids::{Partition, SlotName, Tp};
@@ -21,6 +23,8 @@ const INIT_SLICE: Duration = Duration::from_millis(500);
 const NUDGE: Duration = Duration::from_millis(1);
 /// Reports are served at least every so many records, so that the client's own count stays low.
 const SERVE_EVERY: u32 = 1024;
+/// How much longer than the client's own limit its calls are waited for.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A transactional producer.
 pub struct RdSink {
@@ -29,7 +33,8 @@ pub struct RdSink {
     sent: u32,
     seen: Seen,
     reports: Reports,
-    producer: BaseProducer<Context>,
+    producer: Arc<BaseProducer<Context>>,
+    patience: Patience,
 }
 
 /// What the reports said.
@@ -130,7 +135,8 @@ impl RdSink {
             .create_with_context(Context::new(name.as_str()))
             .map_err(|e| creation("creating the producer", name, &e))?;
         let reports = Reports::of(producer.client());
-        Ok(Self { name: name.clone(), limits, sent: 0, seen: Seen::default(), reports, producer })
+        let (name, producer) = (name.clone(), Arc::new(producer));
+        Ok(Self { name, limits, sent: 0, seen: Seen::default(), reports, producer, patience: Patience::default() })
     }
 
     fn fault(&self, doing: &'static str, e: &KafkaError) -> KafkaFault {
@@ -198,7 +204,7 @@ impl RdSink {
 }
 
 impl TxSink for RdSink {
-    type Stamp = ConsumerGroupMetadata;
+    type Stamp = Arc<ConsumerGroupMetadata>;
 
     fn init(&mut self) -> KResult<()> {
         // In short slices: the owner must look after its consumer meanwhile. The call resumes where it stood.
@@ -250,15 +256,22 @@ impl TxSink for RdSink {
         }
     }
 
-    fn offsets(&mut self, next: &[(Tp, NextOffset)], mark: &SlotMark, by: &ConsumerGroupMetadata) -> KResult<()> {
+    fn offsets(&mut self, next: &[(Tp, NextOffset)], mark: &SlotMark, by: &Self::Stamp) -> KResult<()> {
         let list = convert::positions(next.iter().map(|(tp, at)| (tp, *at)))?;
         for mut element in list.elements() {
             if !mark.0.is_empty() {
                 element.set_metadata(&mark.0);
             }
         }
-        let done = self.producer.send_offsets_to_transaction(&list, by, self.limits.transaction);
-        done.map_err(|e| self.fault("send_offsets", &e))
+        let (producer, by, limit) = (Arc::clone(&self.producer), Arc::clone(by), self.limits.transaction);
+        let call = move || producer.send_offsets_to_transaction(&list, &by, limit);
+        match self.patience.call(limit + GRACE, call) {
+            Some(done) => done.map_err(|e| self.fault("send_offsets", &e)),
+            // By then the broker has ended the transaction. A new producer fences this one, which stays with its call.
+            None => {
+                Err(KafkaFault::new(Class::Rebuild, "send_offsets", &self.name, "the client did not come back; it is replaced"))
+            }
+        }
     }
 
     fn commit(&mut self, limit: Duration) -> KResult<()> {

@@ -200,7 +200,7 @@ impl RdSource {
 }
 
 impl Source for RdSource {
-    type Stamp = ConsumerGroupMetadata;
+    type Stamp = Arc<ConsumerGroupMetadata>;
 
     fn next(&mut self) -> Option<Input> {
         loop {
@@ -381,9 +381,10 @@ impl Source for RdSource {
         found.map(|(low, high)| (NextOffset(low), NextOffset(high))).map_err(|e| self.fault("asking for the ends", tp, &e))
     }
 
-    fn stamp(&mut self) -> KResult<ConsumerGroupMetadata> {
+    fn stamp(&mut self) -> KResult<Self::Stamp> {
         self.consumer()?
             .group_metadata()
+            .map(Arc::new)
             .ok_or_else(|| KafkaFault::new(Class::Rebuild, "taking group metadata", self.slot.name(), "the client has none"))
     }
 

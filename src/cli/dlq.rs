@@ -1,0 +1,379 @@
+//! `readback dlq`: dead letters, why they died, and their way back. Reads committed records; a replay writes the record and its mark
+//! in one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::admin::dead_letters::{Back, DeadLetters, Letter, Place};
+use crate::admin::replay::{Known, ReplayOrder, Replayed, Replayer};
+use crate::admin::views::Operations;
+use crate::driver::Output;
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::{ApplicationId, TopicName};
+use crate::kafka::Cluster;
+use crate::runtime::error_of;
+use crate::time::{Clock, SystemClock, WallTime, show_duration};
+
+use super::ops::{span, the_app};
+use super::{Connection, Format, load, payload};
+
+/// Most characters of a header that are shown.
+const HEADER: usize = 200;
+
+/// Look at dead letters, and send them back.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  readback dlq list --topology topology/orders                 what rests, the oldest first
+  readback dlq list --topic orders.dead --code RB0701 --older-than 1h
+  readback dlq show orders.dead-2-17                           why it died, its headers, the shape of its payload
+  readback dlq replay orders.dead-2-17 --reason \"the step's mapping is fixed\"
+  readback dlq replay --topic orders.dead --code RB0502 --all --reason \"the schema is registered now\"
+A letter goes back once: the record and the mark that says so are one transaction, and a second order is refused (RB0721).
+Exit codes: 0 done · 1 some stayed · 2 usage · 3 unreachable · 5 somebody else replays at this moment")]
+pub struct DlqArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// The application; may be left out where the cluster has one only.
+    #[arg(long, env = "READBACK_APP", global = true)]
+    app: Option<String>,
+    /// The topology whose dead letters are meant.
+    #[arg(long, global = true)]
+    topology: Option<PathBuf>,
+    /// The topic of the dead letters, where no topology is given.
+    #[arg(long, global = true)]
+    topic: Option<String>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List dead letters, the oldest first.
+    List {
+        #[command(flatten)]
+        filter: Filter,
+        /// Those that were replayed, too.
+        #[arg(long)]
+        replayed: bool,
+        /// At most so many.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Go on after this one.
+        #[arg(long, value_parser = place)]
+        after: Option<Place>,
+    },
+    /// Show one: why it died, its headers, and the shape of its payload.
+    Show {
+        /// Where it lies: `topic-partition-offset`.
+        #[arg(value_parser = place)]
+        letter: Place,
+        /// Print the payload itself, too.
+        #[arg(long)]
+        payload: bool,
+    },
+    /// Send dead letters back, each once.
+    #[command(
+        after_help = "A request that admission refused goes to admission again, under its own operation ID: there it is checked as any \
+other, and needs its own plan and approval. Any other record goes back to where it came from, with its key, headers and time, and all \
+steps that read there see it again. Intents do not go back: they would pass by admission."
+    )]
+    Replay {
+        /// Which: `topic-partition-offset`.
+        #[arg(value_parser = place, required_unless_present = "all")]
+        letters: Vec<Place>,
+        /// All that rest and match the filters, of which there must be one.
+        #[arg(long, conflicts_with = "letters")]
+        all: bool,
+        #[command(flatten)]
+        filter: Filter,
+        /// Why; kept beside the letter.
+        #[arg(long)]
+        reason: String,
+        /// Who decides.
+        #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        by: String,
+        /// A new deadline for requests, from now; without it they keep their own.
+        #[arg(long, value_parser = span)]
+        deadline: Option<Duration>,
+        /// Only say what would go where.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Which letters.
+#[derive(Debug, Args)]
+struct Filter {
+    /// Only with this code: `RB0701`.
+    #[arg(long)]
+    code: Option<String>,
+    /// Only of this effect step.
+    #[arg(long)]
+    step: Option<String>,
+    /// Only from this topic.
+    #[arg(long)]
+    from: Option<String>,
+    /// Only those that rest for longer.
+    #[arg(long, value_parser = span)]
+    older_than: Option<Duration>,
+    /// Only those that rest for less.
+    #[arg(long, value_parser = span)]
+    newer_than: Option<Duration>,
+}
+
+impl Filter {
+    fn takes(&self, letter: &Letter, now: WallTime) -> bool {
+        let age = now.since(letter.since());
+        self.code.as_deref().is_none_or(|c| letter.code.eq_ignore_ascii_case(c))
+            && self.step.as_deref().is_none_or(|s| letter.step.as_ref().is_some_and(|step| step.as_str() == s))
+            && self.from.as_deref().is_none_or(|t| Place::parse(&letter.origin).is_some_and(|o| o.tp.topic.as_str() == t))
+            && self.older_than.is_none_or(|d| age > d)
+            && self.newer_than.is_none_or(|d| age < d)
+    }
+    fn is_empty(&self) -> bool {
+        self.code.is_none() && self.step.is_none() && self.from.is_none() && self.older_than.is_none() && self.newer_than.is_none()
+    }
+}
+
+fn place(text: &str) -> std::result::Result<Place, String> {
+    Place::parse(text)
+        .ok_or_else(|| format!("`{text}` is no place of a letter; write topic-partition-offset, as `dlq list` prints it"))
+}
+
+impl DlqArgs {
+    /// Where the cluster is.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The topic that is meant, and the application where the topology names it.
+    fn meant(&self) -> Result<(TopicName, Option<ApplicationId>)> {
+        let usage = |what: &str, next: &str| Err(Error::new(codes::USAGE, Fault::Configuration, what).next(next));
+        match (&self.topic, &self.topology) {
+            (Some(topic), _) => Ok((TopicName::new(topic), None)),
+            (None, Some(topology)) => {
+                let application = load::offline(topology)?.application;
+                match application.dead_letters {
+                    Some(topic) => Ok((topic, Some(application.id))),
+                    None => usage("looking for the dead letters: the topology names no `dead_letters`", "name a topic there"),
+                }
+            }
+            (None, None) => usage("looking for the dead letters: no topic is named", "give --topic or --topology"),
+        }
+    }
+}
+
+/// Runs `readback dlq …` over any cluster.
+///
+/// # Errors
+/// What the cluster says; usage.
+pub fn run<C: Cluster>(args: &DlqArgs, cluster: &C, format: Format) -> Result<ExitCode> {
+    let now = SystemClock.now().wall;
+    match &args.what {
+        What::List { filter, replayed, limit, after } => {
+            let letters = DeadLetters::read(cluster, &args.meant()?.0)?;
+            list(&letters, filter, *replayed, *limit, after.as_ref(), now, format);
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Show { letter, payload } => {
+            let letters = DeadLetters::read(cluster, &letter.tp.topic)?;
+            let found = letters.letters.get(letter).ok_or_else(|| {
+                Error::new(
+                    codes::REPLAY_REFUSED,
+                    Fault::Verdict,
+                    format!("looking for {letter}: no dead letter lies there (any more)"),
+                )
+                .next("`readback dlq list` shows what rests")
+            })?;
+            show(found, *payload, now, format);
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Replay { letters, filter, reason, by, deadline, dry_run, .. } => {
+            let order = ReplayOrder { by: by.clone(), reason: reason.clone(), at: now, deadline: deadline.map(|d| now.plus(d)) };
+            replay(args, cluster, letters, filter, &order, *dry_run, format)
+        }
+    }
+}
+
+fn list(there: &DeadLetters, filter: &Filter, replayed: bool, limit: usize, after: Option<&Place>, now: WallTime, format: Format) {
+    let mut rows: Vec<&Letter> =
+        there.letters.values().filter(|l| (replayed || l.replayed.is_none()) && filter.takes(l, now)).collect();
+    rows.sort_by_key(|l| (l.since(), l.place.clone()));
+    let from = after.and_then(|a| rows.iter().position(|l| l.place == *a)).map_or(0, |at| at + 1);
+    let total = rows.len();
+    let shown: Vec<&Letter> = rows.into_iter().skip(from).take(limit).collect();
+    if format == Format::Table {
+        println!("{:<32} {:<7} {:<16} {:<24} {:>10}  why", "letter", "code", "step", "operation", "rests for");
+    }
+    for letter in &shown {
+        match format {
+            Format::Json => println!("{}", head(letter)),
+            Format::Table => println!(
+                "{:<32} {:<7} {:<16} {:<24} {:>10}  {}{}",
+                letter.place.to_string(),
+                letter.code,
+                letter.step.as_ref().map_or("-", |s| s.as_str()),
+                letter.operation.as_ref().map_or("-", |o| o.as_str()),
+                show_duration(now.since(letter.since())),
+                if letter.replayed.is_some() { "replayed · " } else { "" },
+                letter.reason,
+            ),
+        }
+    }
+    if let Some(last) = shown.last().filter(|_| from + shown.len() < total) {
+        eprintln!("{} of {total} shown; --after {} shows more", shown.len(), last.place);
+    }
+}
+
+/// A letter without headers and payload.
+fn head(letter: &Letter) -> Value {
+    let back = match letter.back() {
+        Back::Request(_) => json!({ "to": "admission" }),
+        Back::Record(tp) => json!({ "to": tp.topic, "partition": tp.partition }),
+        Back::Nowhere(why) => json!({ "to": null, "why": why }),
+    };
+    json!({
+        "schema": "readback.dead-letter/1", "letter": letter.place.to_string(), "code": letter.code, "reason": letter.reason,
+        "step": letter.step, "operation": letter.operation, "origin": letter.origin, "since": letter.since(), "replayed": letter.replayed,
+        "back": back,
+    })
+}
+
+fn show(letter: &Letter, whole: bool, now: WallTime, format: Format) {
+    let r = &letter.record;
+    let value = Output { key: r.key.clone(), value: r.value.clone(), headers: r.headers.clone(), timestamp: r.timestamp }.json();
+    let shown = if whole { value } else { payload::shape(&value) };
+    let names: BTreeMap<&str, Option<String>> =
+        r.headers.0.iter().map(|h| (h.name.as_str(), h.value.as_ref().map(|v| header(v)))).collect();
+    let key = r.key.as_ref().map(|k| header(k));
+    let bytes = r.value.as_ref().map_or(0, |v| v.len());
+    if format == Format::Json {
+        let mut all = head(letter);
+        if let Value::Object(members) = &mut all {
+            members.insert("key".into(), json!(key));
+            members.insert("headers".into(), json!(names));
+            members.insert("timestamp".into(), json!(r.timestamp));
+            members.insert("bytes".into(), json!(bytes));
+            members.insert(if whole { "payload" } else { "payload_shape" }.into(), shown);
+        }
+        return println!("{all}");
+    }
+    println!("{} · {} · rests for {}", letter.place, letter.code, show_duration(now.since(letter.since())));
+    println!("{}   from {}", letter.reason, letter.origin);
+    if let Some(step) = &letter.step {
+        println!("step {step}, operation {}", letter.operation.as_ref().map_or("-", |o| o.as_str()));
+    }
+    match &letter.replayed {
+        Some(m) => println!("replayed at {} to {} by {}: {}", m.at, m.to, m.by, m.reason),
+        None => match letter.back() {
+            Back::Request(_) => println!("goes back to admission: readback dlq replay {} --reason …", letter.place),
+            Back::Record(tp) => println!("goes back to {tp}: readback dlq replay {} --reason …", letter.place),
+            Back::Nowhere(why) => println!("does not go back: {why}"),
+        },
+    }
+    println!("\nkey      {}", key.as_deref().unwrap_or("null"));
+    println!("time     {}", r.timestamp.map_or_else(|| "none".into(), |t| t.to_string()));
+    for (name, value) in names {
+        println!("header   {name}: {}", value.as_deref().unwrap_or("null"));
+    }
+    let pretty = serde_json::to_string_pretty(&shown).unwrap_or_default();
+    println!(
+        "\n{} of {bytes} bytes{}\n{pretty}",
+        if whole { "payload" } else { "shape" },
+        if whole { "" } else { " (--payload prints it)" }
+    );
+}
+
+fn header(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let cut: String = text.chars().take(HEADER).collect();
+    if cut.len() < text.len() { cut + "…" } else { cut }
+}
+
+fn replay<C: Cluster>(
+    args: &DlqArgs,
+    cluster: &C,
+    letters: &[Place],
+    filter: &Filter,
+    order: &ReplayOrder,
+    dry: bool,
+    format: Format,
+) -> Result<ExitCode> {
+    if letters.is_empty() && filter.is_empty() {
+        return Err(Error::new(codes::USAGE, Fault::Configuration, "replaying all dead letters: no filter is given")
+            .next("name what was repaired: --code, --step, --from, --older-than or --newer-than"));
+    }
+    let (topics, named) = match letters {
+        [] => args.meant().map(|(topic, app)| (BTreeSet::from([topic]), app))?,
+        some => (
+            some.iter().map(|p| p.tp.topic.clone()).collect(),
+            args.topology.as_ref().map(|_| args.meant()).transpose()?.and_then(|m| m.1),
+        ),
+    };
+    let app = match (args.app.as_deref(), named) {
+        (None, Some(app)) => app,
+        (given, _) => the_app(given, cluster)?,
+    };
+    let seen = match Operations::open(cluster, &app) {
+        Ok(mut operations) => operations.catch_up().map(|()| operations.seen)?,
+        // An application without effects has no operations.
+        Err(e) if e.code == codes::TOPIC_MISSING => BTreeMap::new(),
+        Err(e) => return Err(e),
+    };
+    let admin = cluster.admin().map_err(error_of)?;
+    let counts: BTreeMap<TopicName, u32> = admin.topics().map_err(error_of)?.into_iter().map(|t| (t.name, t.partitions)).collect();
+    let known = Known { operations: &seen, partitions: &|topic| counts.get(topic).copied() };
+    let mut stayed = 0;
+    for topic in topics {
+        let picked = picked(cluster, &topic, letters, filter, order.at)?;
+        let done = match dry {
+            true => would(&app, cluster, &topic, &picked, &known, order)?,
+            false => Replayer::open(cluster, &app)?.replay(&topic, &picked, &known, order)?,
+        };
+        stayed += done.iter().filter(|d| d.outcome.is_err()).count();
+        done.iter().for_each(|d| told(d, dry, format));
+    }
+    Ok(if stayed == 0 { ExitCode::SUCCESS } else { ExitCode::from(Fault::Verdict.exit_code()) })
+}
+
+fn picked<C: Cluster>(cluster: &C, topic: &TopicName, letters: &[Place], filter: &Filter, now: WallTime) -> Result<Vec<Place>> {
+    if letters.is_empty() {
+        let there = DeadLetters::read(cluster, topic)?;
+        return Ok(there.resting().filter(|l| filter.takes(l, now)).map(|l| l.place.clone()).collect());
+    }
+    let once: BTreeSet<&Place> = letters.iter().filter(|p| p.tp.topic == *topic).collect();
+    Ok(once.into_iter().cloned().collect())
+}
+
+/// What a replay would do, without being the one who may.
+fn would<C: Cluster>(
+    app: &ApplicationId,
+    cluster: &C,
+    topic: &TopicName,
+    picked: &[Place],
+    known: &Known<'_>,
+    order: &ReplayOrder,
+) -> Result<Vec<Replayed>> {
+    let there = DeadLetters::read(cluster, topic)?;
+    picked.iter().map(|place| crate::admin::replay::outcome(app, &there, place, known, order)).collect()
+}
+
+fn told(done: &Replayed, dry: bool, format: Format) {
+    let verb = if dry { "would go" } else { "went" };
+    match (&done.outcome, format) {
+        (Ok(to), Format::Table) => println!("{} {verb} to {to}", done.place),
+        (Err(no), Format::Table) => println!("{} stays: {} {}", done.place, no.code, no.words),
+        (Ok(to), Format::Json) => {
+            println!("{}", json!({ "schema": "readback.replay/1", "letter": done.place.to_string(), "to": to, "dry_run": dry }))
+        }
+        (Err(no), Format::Json) => println!(
+            "{}",
+            json!({ "schema": "readback.replay/1", "letter": done.place.to_string(), "code": no.code.to_string(), "detail": no.words, "dry_run": dry })
+        ),
+    }
+}

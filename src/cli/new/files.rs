@@ -1,0 +1,162 @@
+//! The text of each file of a new topology. Pure.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Mapping;
+use super::ready::{Known, Ready};
+
+/// What a topology is made of.
+pub(super) struct Made<'a> {
+    pub app: &'a str,
+    pub ready: &'a Ready,
+    pub mapping: &'a Mapping,
+    /// The source's topic.
+    pub topic: &'a str,
+    /// How its keys and values are read.
+    pub formats: (&'static str, &'static str),
+    /// A key of the source, where it is no text.
+    pub key: Option<&'a Map<String, Value>>,
+}
+
+impl Made<'_> {
+    /// Every file: its path beside the others, and its text.
+    pub fn files(&self) -> Vec<(String, String)> {
+        let mut files = vec![
+            ("topology.yaml".to_owned(), self.topology()),
+            (format!("contracts/{}.yaml", self.ready.name), self.ready.contract()),
+            ("input.jsonl".to_owned(), self.input()),
+        ];
+        if self.ready.money {
+            files.push((self.policy_file(), self.policy()));
+        }
+        files
+    }
+
+    fn policy_file(&self) -> String {
+        format!("policies/{}.cedar", self.ready.name)
+    }
+
+    fn topology(&self) -> String {
+        let (app, ready, m) = (self.app, self.ready, self.mapping);
+        let (call, name) = (ready.call, ready.name);
+        let mut text =
+            format!("# Each record of {} becomes one {name}#{call}: {}. A lost answer {}.\n", self.topic, ready.about, ready.lost);
+        let _ = write!(
+            text,
+            "application: {app}   # consumer group and prefix of internal topics: keep it\nversion: 1\n\nsources:\n  requests:\n    \
+             topic: {}\n    key: {}\n    value: {}\n",
+            self.topic, self.formats.0, self.formats.1
+        );
+        for line in &m.fields {
+            let _ = writeln!(text, "    # value.{line}");
+        }
+        let _ = write!(
+            text,
+            "\nsteps:\n  - name: {call}   # part of each operation's identity: keep it while any is open\n    from: requests\n    effect:\n      contract: contracts/{name}.yaml#{call}\n"
+        );
+        if ready.money {
+            let _ =
+                writeln!(text, "      policy: {}   # asked when an intent is written, and before every send", self.policy_file());
+        }
+        let _ = write!(
+            text,
+            "      request:\n        # The operation ID names the intent: the same each time it comes again, another for another one.\n        \
+             operation_id: {}\n        tenant: {}\n        requester: {}\n        resource: {}\n        deadline: {}   # from the \
+             content, never from arrival; after it nothing is sent for the first time\n      parameters:   # typed by the contract; \
+             nothing else reaches the wire\n",
+            scalar(&m.operation_id),
+            scalar(&m.tenant),
+            scalar(&format!("\"service:{app}\"")),
+            scalar(&m.resource),
+            scalar(&m.deadline)
+        );
+        for (name, expression, remark) in &m.parameters {
+            let remark = remark.as_ref().map(|r| format!("   # {r}")).unwrap_or_default();
+            let _ = writeln!(text, "        {name}: {}{remark}", scalar(expression));
+        }
+        let _ = write!(text, "\nresults: {app}.results   # every state change with its ack level\ndead_letters: {app}.dead\n");
+        text
+    }
+
+    fn policy(&self) -> String {
+        let amounts = (self.ready.parameters)()["amount"].is_i64();
+        let tenant = self.tenant();
+        let mut text = format!(
+            "// Asked when an intent is written, and again right before every send: who may move how much.\n// Principal is the \
+             requester, action the call, resource what it acts on; context holds tenant, permissions, plan (the parameters).\n\n\
+             @id(\"known-tenants\")\npermit (principal, action == Action::\"{}#{}\", resource)\nwhen {{ [{}].contains(context.tenant) }};\n",
+            self.ready.name,
+            self.ready.call,
+            json!(tenant)
+        );
+        if amounts {
+            text += "\n@id(\"small-amounts\")\nforbid (principal, action, resource)\nwhen { context.plan.amount > 50000 };\n";
+        }
+        text
+    }
+
+    /// The tenant of the recorded input.
+    fn tenant(&self) -> String {
+        let field = self.mapping.tenant_field.as_ref().and_then(|f| self.mapping.record[f].as_str());
+        field.unwrap_or("default").to_owned()
+    }
+
+    /// One that is taken and asked for twice, one that is refused, one whose answer is lost, one that can't be read; where there is a
+    /// policy and records name their tenant, one that it denies.
+    fn input(&self) -> String {
+        let ready = self.ready;
+        let call = format!("{}#{}", ready.name, ready.call);
+        let target = |name: &str, answer: Value| json!({ "target": name, "answer": answer });
+        let says = |(status, body): (u16, Value)| match body {
+            Value::Null => json!({ "status": status }),
+            body => json!({ "status": status, "body": body }),
+        };
+        let list = |lines: &mut Vec<Value>| {
+            if let Known::List(list) = ready.known {
+                lines.push(target(&format!("{call}/readback"), says((200, list()))));
+            }
+        };
+        let mut lines = vec![target(&call, says((ready.taken)()))];
+        list(&mut lines);
+        lines.push(self.record(1, "10:00:05", |_| {}));
+        lines.push(json!({ "advance": "20s" }));
+        lines.push(self.record(1, "10:00:30", |_| {}));
+        lines.push(target(&call, says((401, json!({})))));
+        lines.push(self.record(2, "10:00:31", |_| {}));
+        lines.push(json!({ "advance": "5s" }));
+        lines.push(target(&call, Value::Null));
+        match ready.known {
+            Known::Again(again) => lines.push(target(&call, says(again()))),
+            Known::List(_) => list(&mut lines),
+            Known::Person => {}
+        }
+        lines.push(self.record(3, "10:00:40", |_| {}));
+        lines.push(json!({ "advance": "120s" }));
+        if let Some(field) = &self.mapping.needed {
+            lines.push(self.record(4, "10:02:50", |r| drop(r.remove(field))));
+        }
+        if let Some(field) = self.mapping.tenant_field.as_ref().filter(|_| ready.money) {
+            lines.push(self.record(5, "10:02:51", |r| drop(r.insert(field.clone(), json!("unknown")))));
+            lines.push(json!({ "advance": "5s" }));
+        }
+        lines.iter().map(|l| format!("{l}\n")).collect()
+    }
+
+    fn record(&self, n: usize, time: &str, change: impl FnOnce(&mut Map<String, Value>)) -> Value {
+        let (key, mut value) = self.mapping.nth(n);
+        change(&mut value);
+        let key = self.key.map_or(json!(key), |k| Value::Object(k.clone()));
+        json!({ "topic": self.topic, "key": key, "value": value, "timestamp": format!("2026-11-20T{time}Z") })
+    }
+}
+
+/// An expression as a YAML value: plain where it can't be mistaken, else in single quotes.
+fn scalar(expression: &str) -> String {
+    let plain = expression.starts_with(|c: char| c.is_ascii_alphabetic())
+        && !expression.contains(": ")
+        && !expression.contains(" #")
+        && !matches!(expression, "true" | "false" | "null");
+    if plain { expression.to_owned() } else { format!("'{}'", expression.replace('\'', "''")) }
+}

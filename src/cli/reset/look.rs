@@ -1,0 +1,178 @@
+//! Looks at a cluster and at this machine, and says what a reset would do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::admin::views;
+use crate::app::check::internal;
+use crate::app::deployed::stored;
+use crate::app::external_counts;
+use crate::config::ProcessConfig;
+use crate::dsl::Application;
+use crate::error::{Error, Result};
+use crate::ids::{GroupId, TopicName, Tp};
+use crate::intents::topics as names;
+use crate::kafka::{Admin, Cluster, Isolation};
+use crate::offset::NextOffset;
+use crate::runtime::error_of;
+use crate::time::WallTime;
+
+use super::plan::{Move, Operations, Plan};
+
+/// Where reading of the sources begins anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum To {
+    /// At the first record that is kept.
+    Earliest,
+    /// Behind the last one.
+    Latest,
+    /// At the first record of this time or later.
+    At(WallTime),
+}
+
+/// What a reset of `application` would do.
+pub(super) fn look<C: Cluster>(
+    cluster: &C,
+    application: &Application,
+    config: &ProcessConfig,
+    to: To,
+    now: WallTime,
+) -> Result<Plan> {
+    let app = &application.id;
+    let admin = cluster.admin().map_err(error_of)?;
+    let groups = [GroupId::new(app.as_str()), GroupId::new(names::effects_unit(app).as_str())];
+    let mut members = Vec::new();
+    for group in &groups {
+        let found = admin.members(group).map_err(error_of)?;
+        members.extend(found.into_iter().map(|m| (group.clone(), format!("{} ({})", m.client_id, m.host))));
+    }
+    let (topics, left) = topics(cluster, admin.as_ref(), application)?;
+    let operations = match application.has_effects() {
+        true => operations(cluster, application, &topics, now)?,
+        false => Operations::default(),
+    };
+    Ok(Plan {
+        application: app.to_string(),
+        directories: directories(&config.state.dir, app.as_str()),
+        moves: moves(cluster, admin.as_ref(), application, &groups[0], to)?,
+        topics,
+        left,
+        groups: groups[1..].to_vec(),
+        members,
+        operations,
+    })
+}
+
+/// Topics that this version or the deployed one made for itself, as far as they are there; and others under the application's name.
+fn topics<C: Cluster>(
+    cluster: &C,
+    admin: &dyn Admin,
+    application: &Application,
+) -> Result<(Vec<(TopicName, u32)>, Vec<TopicName>)> {
+    let app = &application.id;
+    let counts = external_counts(application, admin)?;
+    let layout = application.topology.layout(&counts, None).map_err(Error::from)?;
+    let mut ours: BTreeSet<TopicName> = internal(application, &layout).into_iter().map(|t| t.name).collect();
+    if let Some(before) = stored(cluster, app)? {
+        ours.extend(before.facts.iter().filter(|f| f.kind == "internal").map(|f| TopicName::new(&f.name)));
+    }
+    // A topic of the user's that serves as a changelog stays, whatever its name.
+    let graph = &application.topology;
+    let users = graph.external_sources().into_iter().chain(graph.external_sinks());
+    let users: BTreeSet<_> = users.chain(application.results.iter().chain(&application.dead_letters).cloned()).collect();
+    let (mut gone, mut left) = (Vec::new(), Vec::new());
+    for topic in admin.topics().map_err(error_of)? {
+        let name = topic.name.as_str();
+        let named = name.starts_with(&format!("{app}-")) || name.starts_with(&format!("{app}.effects-"));
+        match ours.contains(&topic.name) && !users.contains(&topic.name) {
+            true => gone.push((topic.name, topic.partitions)),
+            false if named && !users.contains(&topic.name) && topic.name != names::deployed(app) => left.push(topic.name),
+            false => {}
+        }
+    }
+    gone.sort();
+    left.sort();
+    Ok((gone, left))
+}
+
+fn operations<C: Cluster>(cluster: &C, application: &Application, there: &[(TopicName, u32)], now: WallTime) -> Result<Operations> {
+    let is_there = |name: TopicName| there.iter().any(|(t, _)| *t == name);
+    let app = &application.id;
+    let (ledger, records) = (is_there(names::ledger_changelog(app)), is_there(names::changelog(app, "operations")));
+    if !(ledger && records) {
+        return Ok(Operations { unreadable: !there.is_empty(), ..Operations::default() });
+    }
+    let mut view = views::Operations::open(cluster, app)?;
+    view.catch_up()?;
+    let mut told = Operations::default();
+    for seen in view.seen.values() {
+        let ended = seen.status().is_some_and(|s| s.is_end());
+        let deadline =
+            seen.ledger.as_ref().map(|l| l.deadline).into_iter().chain(seen.record.as_ref().map(|r| r.request.deadline)).max();
+        match ended {
+            false => *told.open.entry(seen.status().map_or("held", |s| s.word()).to_owned()).or_default() += 1,
+            true if deadline.is_some_and(|at| at > now) => told.due += 1,
+            true => {}
+        }
+    }
+    Ok(told)
+}
+
+fn moves<C: Cluster>(cluster: &C, admin: &dyn Admin, application: &Application, group: &GroupId, to: To) -> Result<Vec<Move>> {
+    let mut tps = Vec::new();
+    for topic in application.topology.external_sources() {
+        let partitions = admin.topic(&topic).map_err(error_of)?.map_or(0, |t| t.partitions);
+        tps.extend((0..partitions).map(|p| Tp::new(topic.clone(), p as i32)));
+    }
+    let from: BTreeMap<Tp, NextOffset> = match tps.is_empty() {
+        true => BTreeMap::new(),
+        false => admin.committed(group, &tps).map_err(error_of)?.into_iter().collect(),
+    };
+    let at: BTreeMap<Tp, Option<NextOffset>> = match to {
+        To::At(time) if !tps.is_empty() => admin.positions_at(&tps, time).map_err(error_of)?.into_iter().collect(),
+        _ => BTreeMap::new(),
+    };
+    let mut reader = cluster.reader(Isolation::Committed).map_err(error_of)?;
+    let mut moves = Vec::new();
+    for tp in tps {
+        let (first, end) = reader.ends(&tp, Isolation::Committed).map_err(error_of)?;
+        let to = match to {
+            To::Earliest => first,
+            To::Latest => end,
+            // Nothing so late is there: what comes from now on.
+            To::At(_) => at.get(&tp).copied().flatten().unwrap_or(end),
+        };
+        moves.push(Move { from: from.get(&tp).copied(), tp, to });
+    }
+    Ok(moves)
+}
+
+/// The state directories of the application's processes on this machine: `<state.dir>/<app>-NNN`.
+fn directories(state: &Path, app: &str) -> Vec<PathBuf> {
+    let own = |name: &str| {
+        let number = name.strip_prefix(app).and_then(|rest| rest.strip_prefix('-'));
+        number.is_some_and(|n| n.len() >= 3 && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let entries = std::fs::read_dir(state).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries.filter(|e| own(&e.file_name().to_string_lossy())).map(|e| e.path()).collect();
+    all.sort();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, a reset would delete another application's state, or what merely has a similar name.
+    #[test]
+    fn only_the_applications_own_directories_are_taken() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["shop-000", "shop-012", "shop-1", "shop-000-old", "shop.b-000", "shopping-000", "shop-abc"] {
+            std::fs::create_dir(dir.path().join(name)).expect("made");
+        }
+        let found = directories(dir.path(), "shop");
+        let names: Vec<_> = found.iter().filter_map(|p| p.file_name()?.to_str()).collect();
+        assert_eq!(names, ["shop-000", "shop-012"]);
+        assert!(directories(&dir.path().join("nowhere"), "shop").is_empty());
+    }
+}

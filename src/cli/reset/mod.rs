@@ -1,0 +1,143 @@
+//! `readback reset T`: an application begins anew. Shows what it would do, and does it only with `--execute`.
+
+mod act;
+mod look;
+mod plan;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::error::{Error, Fault, Result, codes};
+use crate::time::{Clock, SystemClock, WallTime};
+
+use self::look::To;
+use self::plan::Plan;
+use super::{Connection, Format, load};
+
+/// Begin an application anew: positions of its sources, its internal topics and groups, and its state on this machine.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  readback reset topology/orders                                  shows what would be done; changes nothing
+  readback reset topology/orders --to-latest --execute            forgets all state, reads what comes from now on
+  readback reset topology/orders --to-datetime 2026-11-20T00:00:00Z --execute
+Sources, results and dead letters keep their records. All members must be stopped. An open operation, or one that could be sent
+again, forbids it: the ledger is all that knows what was sent. --forget-operations --reason overrules that, and is recorded.
+State directories on other machines are restored from what is there at their next start, or deleted by hand.
+Exit codes: 0 done, or it could be · 1 refused · 2 errors in files · 3 unreachable")]
+pub struct ResetArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// The topology: its directory or its `topology.yaml`.
+    topology: PathBuf,
+    /// Read the sources from their beginning; the default.
+    #[arg(long, group = "to")]
+    to_earliest: bool,
+    /// Read what comes from now on.
+    #[arg(long, group = "to")]
+    to_latest: bool,
+    /// Read from the first record of this time, in RFC 3339.
+    #[arg(long, group = "to", value_name = "TIME", value_parser = time)]
+    to_datetime: Option<WallTime>,
+    /// Do it.
+    #[arg(long)]
+    execute: bool,
+    /// Give up what the ledger knows of operations that are open or could be sent again.
+    #[arg(long, requires = "reason")]
+    forget_operations: bool,
+    /// Why; kept in the topic <app>-deployed.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Who does it.
+    #[arg(long, env = "USER", default_value = "unknown")]
+    by: String,
+    /// The state directory.
+    #[arg(long)]
+    state_dir: Option<PathBuf>,
+}
+
+fn time(text: &str) -> std::result::Result<WallTime, String> {
+    let read = chrono::DateTime::parse_from_rfc3339(text);
+    read.map(|t| WallTime(t.timestamp_millis())).map_err(|_| format!("`{text}` is no time; write 2026-11-20T14:00:00Z"))
+}
+
+/// Looks, tells, and where told to, acts.
+pub fn run(args: &ResetArgs, format: Format) -> Result<ExitCode> {
+    let application = load::offline(&args.topology)?.application;
+    let mut config = args.connection.load()?;
+    if let Some(dir) = &args.state_dir {
+        config.state.dir.clone_from(dir);
+    }
+    let cluster = crate::kafka::RdCluster::new(crate::app::kafka_config(&config))?;
+    let to = match (args.to_datetime, args.to_latest) {
+        (Some(at), _) => To::At(at),
+        (None, true) => To::Latest,
+        (None, false) => To::Earliest,
+    };
+    let now = SystemClock.now().wall;
+    let plan = look::look(&cluster, &application, &config, to, now)?;
+    let refusals = plan.refusals(args.forget_operations);
+    let done = args.execute && refusals.is_empty();
+    if done {
+        let note = json!({
+            "by": args.by, "reason": args.reason, "at": now.to_string(), "forgotten": plan.operations,
+            "version": application.version, "program": env!("CARGO_PKG_VERSION"),
+        });
+        act::act(&cluster, &application.id, &plan, &note)?;
+    }
+    match format {
+        Format::Table => print!("{}", table(&plan, done)),
+        Format::Json => println!("{}", as_json(&plan, &refusals, done)),
+    }
+    if refusals.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Error::new(codes::SILENT_RESET, Fault::Verdict, format!("resetting {}", plan.application))
+        .because(refusals.join("\n  and: "))
+        .next("nothing was changed"))
+}
+
+fn as_json(plan: &Plan, refusals: &[String], done: bool) -> serde_json::Value {
+    let moved =
+        |m: &plan::Move| json!({ "topic": m.tp.topic, "partition": m.tp.partition.0, "from": m.from.map(|f| f.0), "to": m.to.0 });
+    json!({
+        "schema": "readback.reset/1", "application": plan.application, "done": done, "refused": refusals,
+        "state": plan.directories, "positions": plan.moves.iter().map(moved).collect::<Vec<_>>(),
+        "topics": plan.topics.iter().map(|(t, _)| t).collect::<Vec<_>>(), "left": plan.left,
+        "groups": plan.groups, "operations": plan.operations,
+    })
+}
+
+fn table(plan: &Plan, done: bool) -> String {
+    let head = if done { "done" } else { "nothing is changed; --execute does what follows" };
+    let mut text = format!("{} · {head}\n\n", plan.application);
+    let mut row = |what: &str, line: String| text += &format!(" {what:<10} {line}\n");
+    for dir in &plan.directories {
+        row("state", format!("delete {}", dir.display()));
+    }
+    for m in &plan.moves {
+        let from = m.from.map_or_else(|| "not read yet".to_owned(), |f| f.to_string());
+        row("position", format!("{}  {from} → {}", m.tp, m.to));
+    }
+    for (topic, partitions) in &plan.topics {
+        row("topic", format!("delete {topic} ({partitions} partitions)"));
+    }
+    for group in &plan.groups {
+        row("group", format!("forget {group}"));
+    }
+    for topic in &plan.left {
+        row("left", format!("{topic}: neither this version nor the deployed one made it"));
+    }
+    let o = &plan.operations;
+    let open: Vec<_> = o.open.iter().map(|(status, n)| format!("{n} {status}")).collect();
+    if !open.is_empty() || o.due > 0 {
+        let open = if open.is_empty() { "none open".to_owned() } else { format!("{} open", open.join(", ")) };
+        row("operations", format!("forgotten with the ledger: {open}, {} ended with a deadline ahead", o.due));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Every setting as it holds, with where it came from: a line of the file, a variable, a flag, or the default. Secrets are named, never
+//! shown.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged};
+use super::yaml::{Diagnostics, Kind, Node};
+use super::{ProcessConfig, SecretRef, settings};
+use crate::error::{Error, Result};
+
+/// One setting.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Setting {
+    /// `group.session_timeout`.
+    pub key: String,
+    /// As it holds; empty where there is none.
+    pub value: String,
+    /// `readback.yaml:3:27`, `READBACK_BROKERS`, `--brokers` or `default`.
+    pub from: String,
+}
+
+/// The settings that [`load`](super::load) gives from the same layers, in the order of the file's keys.
+///
+/// # Errors
+/// As for a start: all that is wrong at once.
+pub fn provenance(
+    file: Option<&Path>,
+    env: impl IntoIterator<Item = (String, String)>,
+    flags: &[Flag<'_>],
+) -> Result<Vec<Setting>> {
+    let root = merged(file, env, flags)?;
+    let mut d = Diagnostics::new();
+    let config = settings::read(&root, &mut d);
+    let config = d.or(Some(config)).map_err(Error::from)?;
+    let setting = |(key, value): (String, String)| match find(&root, &key) {
+        Some(node) => Setting { value: if is_reference(node) { reference(node) } else { value }, from: origin(node), key },
+        None => Setting { key, value, from: "default".to_owned() },
+    };
+    Ok(values(&config).into_iter().map(setting).collect())
+}
+
+/// What a setting was given as; the client's settings have dots in their names.
+fn find<'n>(root: &'n Node, key: &str) -> Option<&'n Node> {
+    let member = |node: &'n Node, name: &str| match &node.kind {
+        Kind::Map(entries) => entries.iter().find(|(n, _)| n.text == name).map(|(_, v)| v),
+        _ => None,
+    };
+    match key.split_once('.') {
+        Some((section, rest)) => member(member(root, section)?, rest),
+        None => member(root, key),
+    }
+}
+
+fn origin(node: &Node) -> String {
+    match node.at.file.path.as_str() {
+        // The first word is the variable's or the flag's name; a value is never part of it.
+        ENVIRONMENT | COMMAND_LINE => node.at.file.text.split(' ').next().unwrap_or_default().to_owned(),
+        _ => node.at.to_string(),
+    }
+}
+
+fn is_reference(node: &Node) -> bool {
+    matches!(node.kind, Kind::Map(_))
+}
+
+/// `{ env: NAME }`, `{ file: PATH }`.
+fn reference(node: &Node) -> String {
+    match &node.kind {
+        Kind::Map(entries) => match entries.first() {
+            Some((name, target)) if name.text == "secret" => reference(target),
+            Some((name, target)) => format!("{{ {}: {} }}", name.text, target.scalar().unwrap_or("…")),
+            None => "{}".to_owned(),
+        },
+        _ => "hidden".to_owned(),
+    }
+}
+
+fn secret(given: &Option<SecretRef>) -> String {
+    match given {
+        None => String::new(),
+        Some(SecretRef::Env(name)) => format!("{{ env: {name} }}"),
+        Some(SecretRef::File(path)) => format!("{{ file: {} }}", path.display()),
+        Some(SecretRef::Literal(_)) => "hidden".to_owned(),
+    }
+}
+
+/// Client settings whose values are secrets even where somebody wrote them out.
+fn hidden(name: &str) -> bool {
+    ["password", "secret", "token", "key.pem", "sasl.jaas", "oauthbearer.config"].iter().any(|part| name.contains(part))
+}
+
+/// Every key with its value as it holds.
+fn values(c: &ProcessConfig) -> Vec<(String, String)> {
+    let optional = |v: &Option<String>| v.clone().unwrap_or_default();
+    let mut all: Vec<(String, String)> = vec![
+        ("brokers".into(), c.brokers.clone()),
+        ("registry.url".into(), c.registry.url.clone()),
+        ("registry.username".into(), optional(&c.registry.username)),
+        ("registry.password".into(), secret(&c.registry.password)),
+        ("registry.token".into(), secret(&c.registry.token)),
+        ("registry.register".into(), c.registry.register.to_string()),
+        ("state.dir".into(), c.state.dir.display().to_string()),
+        ("state.cache".into(), c.state.cache.to_string()),
+        ("threads.stream".into(), c.threads.stream.to_string()),
+        ("threads.effects".into(), c.threads.effects.to_string()),
+        ("slots.ordinal".into(), c.slots.ordinal.map(|n| n.to_string()).unwrap_or_default()),
+        ("group.session_timeout".into(), c.group.session_timeout.to_string()),
+        ("group.transaction_timeout".into(), c.group.transaction_timeout.to_string()),
+        ("group.commit_interval".into(), c.group.commit_interval.to_string()),
+        ("effects.clock_error".into(), c.effects.clock_error.to_string()),
+        ("effects.max_pause".into(), c.effects.max_pause.to_string()),
+        ("effects.audit".into(), c.effects.audit.to_string()),
+        ("effects.max_open".into(), c.effects.max_open.to_string()),
+        ("effects.key_secret".into(), secret(&c.effects.key_secret)),
+        ("admin.listen".into(), c.admin.listen.clone()),
+        ("admin.stores".into(), c.admin.stores.to_string()),
+        ("topics.create".into(), c.topics.create.to_string()),
+        ("topics.replication".into(), c.topics.replication.to_string()),
+        ("topics.partitions".into(), c.topics.partitions.to_string()),
+        ("topics.accept_loss".into(), c.topics.accept_loss.join(",")),
+        ("stop_within".into(), c.stop_within.to_string()),
+    ];
+    all.extend(c.kafka.iter().map(|(name, value)| {
+        let value = if hidden(name) { "hidden".to_owned() } else { value.clone() };
+        (format!("kafka.{name}"), value)
+    }));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// If this broke, a setting would be missing from what people look at when they ask why it holds.
+    #[test]
+    fn every_setting_is_shown() {
+        let known = settings::keys();
+        let shown: Vec<String> = values(&ProcessConfig::default()).into_iter().map(|(key, _)| key).collect();
+        assert!(known.len() > 20, "{known:?}");
+        let missing: Vec<_> = known.iter().filter(|k| **k != "kafka" && !shown.contains(k)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        assert_eq!(shown.len(), known.len() - 1);
+    }
+
+    /// If this broke, a person would look for a setting in the wrong layer, or read a password in a terminal.
+    #[test]
+    fn each_value_says_where_it_comes_from_and_secrets_stay_hidden() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("readback.yaml");
+        let text = "brokers: f:1\nstate: { dir: /f, cache: 1 MB }\nregistry: { url: \"http://r\", password: { env: PW } }\n\
+                    kafka: { client.rack: a, sasl.password: MARK }\n";
+        std::fs::write(&file, text).unwrap();
+        let env = [("READBACK_STATE__DIR", "/x"), ("READBACK_KAFKA__SSL_KEY_PASSWORD", "MARK")];
+        let env = env.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let all = provenance(Some(&file), env, &[Flag { name: "--brokers", key: "brokers", value: "c:1" }]).unwrap();
+        let of = |key: &str| all.iter().find(|s| s.key == key).map(|s| (s.value.as_str(), s.from.as_str())).unwrap();
+        assert_eq!(of("brokers"), ("c:1", "--brokers"));
+        assert_eq!(of("state.dir"), ("/x", "READBACK_STATE__DIR"));
+        assert_eq!(of("threads.stream"), ("1", "default"));
+        assert!(of("state.cache").1.ends_with("readback.yaml:2"), "{:?}", of("state.cache"));
+        assert_eq!(of("registry.password").0, "{ env: PW }");
+        assert_eq!(of("kafka.client.rack").0, "a");
+        assert!(all.iter().all(|s| !s.value.contains("MARK") && !s.from.contains("MARK")), "{all:?}");
+        assert_eq!(of("kafka.ssl.key.password"), ("hidden", "READBACK_KAFKA__SSL_KEY_PASSWORD"));
+    }
+}

@@ -1,0 +1,225 @@
+//! `group`: records of one key folded into one value, over all time or in windows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::config::yaml::{Diagnostics, Fields, Name, Node};
+use crate::dsl::{
+    EmitStrategy, Fold, Folding, Grouped, KGroupedStream, KStream, KTable, NamedStore, SessionWindows, SlidingWindows, TimeWindows,
+};
+use crate::error::codes;
+use crate::serdes::{Serdes, Windowed};
+
+use super::expr::{Expr, FOLD, MERGE, Made, RECORD};
+use super::shape;
+use super::sources::Carries;
+use super::steps::Handle;
+use super::value::Format;
+
+/// How the records of a group become one value.
+#[derive(Clone)]
+enum How {
+    Count,
+    /// The first value is taken as it is.
+    Reduce(Expr),
+    Aggregate {
+        from: Value,
+        with: Made,
+        /// What becomes of two sessions that turn out to be one.
+        merge: Option<Made>,
+    },
+}
+
+/// How time cuts a group.
+#[derive(Clone, Copy)]
+enum Cut {
+    Grid(TimeWindows),
+    Sliding(SlidingWindows),
+    Session(SessionWindows),
+}
+
+pub(super) fn group(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
+    let fields = shape::GROUP.read(node, d)?;
+    let by = fields.get("by").map(|n| Expr::compile(n, RECORD, &format!("{}.by", name.text), d));
+    let key = Format::read(&fields, "key", Format::Text, d);
+    let cut = fields.get("window").map(|n| cut(n, d));
+    let how = how(&fields, name, d);
+    let emit = fields
+        .get("emit")
+        .map(|n| n.one_of(&[("update", EmitStrategy::OnWindowUpdate), ("close", EmitStrategy::OnWindowClose)], d));
+    let memory = fields.get("memory").map(|n| n.boolean(d));
+    let retention = fields.get("retention").map(|n| n.duration(d));
+
+    let (by, cut, emit) = (
+        by.map_or(Some(None), |e| e.map(Some))?,
+        cut.map_or(Some(None), |c| c.map(Some))?,
+        emit.map_or(Some(None), |e| e.map(Some))?,
+    );
+    let how = how?;
+    let mut store = NamedStore::named(&name.text);
+    if memory.map_or(Some(false), |m| m)? {
+        store = store.in_memory();
+    }
+    if let Some(retention) = retention.map_or(Some(None), |r| r.map(Some))? {
+        store = store.retention(retention);
+    }
+    if cut.is_none() && (fields.has("emit") || fields.has("retention")) {
+        d.error(codes::BAD_VALUE, &node.at, "`emit` and `retention` are for windows, and this group has no `window`");
+        return None;
+    }
+
+    let keyed = match by {
+        None => s.clone(),
+        Some(by) => s.named(format!("{}-by", name.text)).each("KSTREAM-KEY-SELECT", true, move |mut r, cx, next| {
+            r.key = by.of_record(&r, cx)?;
+            next.process(r, cx)
+        }),
+    };
+    let grouped = keyed.group_by_key(Grouped::with(key.keys(), Serdes::json::<Value>()));
+    Some(match cut {
+        None => Handle::Table(grouped.fold_by(store, Serdes::json(), how.fold()), key),
+        Some(cut) => Handle::Stream(told(&windowed(&grouped, cut, emit.unwrap_or_default(), store, how)), Carries::Records),
+    })
+}
+
+fn windowed(
+    grouped: &KGroupedStream<Value, Value>,
+    cut: Cut,
+    emit: EmitStrategy,
+    store: NamedStore,
+    how: How,
+) -> KTable<Windowed<Value>, Value> {
+    match cut {
+        Cut::Grid(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.fold()),
+        Cut::Sliding(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.fold()),
+        Cut::Session(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.folding()),
+    }
+}
+
+/// A windowed table as a stream: its key is an object of the group's key and the window's bounds, null is what is there no more.
+fn told(table: &KTable<Windowed<Value>, Value>) -> KStream<Value, Value> {
+    table.to_stream().map(|k, v| {
+        let key = json!({ "key": k.key, "start": k.window.start.to_string(), "end": k.window.end.to_string() });
+        (key, v.unwrap_or(Value::Null))
+    })
+}
+
+impl How {
+    fn fold(self) -> Fold<Value, Value, Value> {
+        match self {
+            How::Count => Arc::new(|_, _, n| Ok(json!(n.as_ref().and_then(Value::as_i64).unwrap_or(0) + 1))),
+            How::Reduce(e) => Arc::new(move |k, v, sum| match sum {
+                Some(sum) => e.of_named(&[("key", k), ("value", &v), ("aggregate", &sum)]),
+                None => Ok(v),
+            }),
+            How::Aggregate { from, with, .. } => {
+                Arc::new(move |k, v, sum| with.of_named(&[("key", k), ("value", &v), ("aggregate", sum.as_ref().unwrap_or(&from))]))
+            }
+        }
+    }
+
+    fn folding(self) -> Folding<Value, Value, Value> {
+        let step = self.clone().fold();
+        match self {
+            How::Count => Folding {
+                init: Box::new(|| Some(json!(0))),
+                step,
+                merge: Box::new(|_, a, b| Ok(json!(a.as_i64().unwrap_or(0) + b.as_i64().unwrap_or(0)))),
+            },
+            How::Reduce(e) => Folding {
+                init: Box::new(|| None),
+                step,
+                merge: Box::new(move |k, a, b| e.of_named(&[("key", k), ("value", &b), ("aggregate", &a)])),
+            },
+            How::Aggregate { from, merge, .. } => Folding {
+                init: Box::new(|| None),
+                step,
+                merge: Box::new(move |k, a, b| match &merge {
+                    Some(merge) => merge.of_named(&[("key", k), ("left", &a), ("right", &b)]),
+                    // Refused when the file was read: a session aggregate has a merge.
+                    None => Ok(from.clone()),
+                }),
+            },
+        }
+    }
+}
+
+/// `count`, `reduce` or `aggregate`: exactly one.
+fn how(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<How> {
+    let place = |key: &str| format!("{}.{key}", name.text);
+    let kinds: Vec<_> = ["count", "reduce", "aggregate"].into_iter().filter(|k| fields.has(k)).collect();
+    let [kind] = kinds.as_slice() else {
+        let found = if kinds.is_empty() { "none" } else { "several" };
+        d.error(
+            codes::MISSING_KEY,
+            &fields.node.at,
+            format!("a group needs one of `count`, `reduce`, `aggregate`, and has {found}"),
+        );
+        return None;
+    };
+    let node = fields.get(kind)?;
+    match *kind {
+        "count" => match node.boolean(d)? {
+            true => Some(How::Count),
+            false => {
+                d.error(codes::BAD_VALUE, &node.at, "`count: false` keeps nothing").label("leave it out, or write true");
+                None
+            }
+        },
+        "reduce" => Expr::compile(node, FOLD, &place("reduce"), d).map(How::Reduce),
+        _ => {
+            let aggregate = shape::AGGREGATE.read(node, d)?;
+            let from = aggregate.get("from").and_then(|n| Made::compile(n, &[], &place("from"), d).map(|m| (n, m)));
+            let with = aggregate.get("with").and_then(|n| Made::compile(n, FOLD, &place("with"), d));
+            let merge = aggregate.get("merge").map(|n| Made::compile(n, MERGE, &place("merge"), d));
+            let is_session = fields
+                .get("window")
+                .is_some_and(|w| w.map(&mut Diagnostics::new()).is_some_and(|m| m.iter().any(|(n, _)| n.text == "session")));
+            if is_session && merge.is_none() {
+                d.error(
+                    codes::MISSING_KEY,
+                    &node.at,
+                    "an aggregate of sessions needs `merge`: a late record can make two sessions one",
+                )
+                .label("over `left` and `right`");
+                return None;
+            }
+            let (at, from) = from?;
+            let from = match from.of_named(&[]) {
+                Ok(from) => from,
+                Err(e) => {
+                    d.error(codes::BAD_EXPRESSION, &at.at, e.to_string());
+                    return None;
+                }
+            };
+            Some(How::Aggregate { from, with: with?, merge: merge.map_or(Some(None), |m| m.map(Some))? })
+        }
+    }
+}
+
+/// `window`: exactly one of `size`, `sliding`, `session`.
+fn cut(node: &Node, d: &mut Diagnostics) -> Option<Cut> {
+    let fields = shape::WINDOW.read(node, d)?;
+    let mut span = |key: &str| fields.get(key).map_or(Some(None), |n| n.duration(d).map(Some));
+    let (size, advance, sliding, session, grace) =
+        (span("size")?, span("advance")?, span("sliding")?, span("session")?, span("grace")?);
+    let grace = grace.unwrap_or(Duration::ZERO);
+    if advance.is_some() && size.is_none() {
+        d.error(codes::BAD_VALUE, &node.at, "`advance` is for windows with a `size`");
+        return None;
+    }
+    match (size, sliding, session) {
+        (Some(size), None, None) => {
+            let windows = TimeWindows::of_size_and_grace(size, grace);
+            Some(Cut::Grid(advance.map_or(windows, |a| windows.advance_by(a))))
+        }
+        (None, Some(difference), None) => Some(Cut::Sliding(SlidingWindows::of_time_difference_and_grace(difference, grace))),
+        (None, None, Some(gap)) => Some(Cut::Session(SessionWindows::of_inactivity_gap_and_grace(gap, grace))),
+        _ => {
+            d.error(codes::MISSING_KEY, &node.at, "a window has exactly one of `size`, `sliding`, `session`");
+            None
+        }
+    }
+}
