@@ -89,6 +89,8 @@ pub mod console;
 
 pub mod demo;
 
+pub mod bench;
+
 pub mod cli;
 
 #[cfg(feature = "test-util")]

@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "admin",
     "console",
     "demo",
+    "bench",
     "cli",
     "testing",
 ];

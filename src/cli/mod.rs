@@ -10,6 +10,7 @@ macro_rules! print {
     ($($text:tt)*) => { $crate::cli::output::print(&format!($($text)*)) };
 }
 
+mod bench;
 mod check;
 mod config;
 mod console;
@@ -85,6 +86,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// List the metrics that a member exposes.
     Metrics(metrics::MetricsArgs),
+    /// Measure this installation beside a bare loop.
+    Bench(bench::BenchArgs),
     /// Print completions for a shell.
     Completions(shells::CompletionsArgs),
     /// Print the manual, or write a page for each command.
@@ -145,6 +148,7 @@ pub fn main() -> ExitCode {
         Command::Reset(args) => reset::run(&args, cli.output),
         Command::Config(args) => config::run(&args, cli.output),
         Command::Metrics(args) => metrics::run(&args, cli.output),
+        Command::Bench(args) => bench::run(&args, cli.output),
         Command::Completions(args) => shells::completions(&args),
         Command::Man(args) => shells::man(&args, cli.output),
         Command::New(args) => new::run(&args, cli.output),
