@@ -164,6 +164,14 @@ impl OperationId {
     pub fn undo(&self) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}undo"))
     }
+    /// What this is the compensation of, if it is one.
+    pub fn undoes(&self) -> Option<OperationId> {
+        self.as_str().rsplit_once(DERIVED).filter(|(_, last)| *last == "undo").map(|(original, _)| OperationId::new(original))
+    }
+    /// Whether this is the compensation of another.
+    pub fn is_undo(&self) -> bool {
+        self.undoes().is_some()
+    }
     /// Whether the ID is derived of another.
     pub fn is_derived(&self) -> bool {
         self.as_str().contains(DERIVED)
@@ -297,5 +305,6 @@ mod tests {
             assert_eq!(d.root(), op);
             assert!(d.is_derived());
         }
+        assert_eq!((op.undo().undoes(), op.plan().undoes()), (Some(op.clone()), None));
     }
 }
