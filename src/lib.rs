@@ -86,7 +86,11 @@ pub mod driver;
 
 pub mod admin;
 
+pub mod console;
+
 pub mod demo;
+
+pub mod bench;
 
 pub mod cli;
 

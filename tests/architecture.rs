@@ -33,7 +33,9 @@ const ORDER: &[&str] = &[
     "app",
     "driver",
     "admin",
+    "console",
     "demo",
+    "bench",
     "cli",
     "testing",
 ];

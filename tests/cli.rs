@@ -40,7 +40,7 @@ fn golden(name: &str, args: &[&str]) {
 #[test]
 fn help_teaches() {
     golden("help", &["--help"]);
-    for command in ["check", "demo", "describe", "dlq", "explain", "ops", "probe", "replay-diff", "run"] {
+    for command in ["check", "console", "demo", "describe", "dlq", "explain", "ops", "probe", "replay-diff", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
     for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {

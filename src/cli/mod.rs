@@ -10,8 +10,10 @@ macro_rules! print {
     ($($text:tt)*) => { $crate::cli::output::print(&format!($($text)*)) };
 }
 
+mod bench;
 mod check;
 mod config;
+mod console;
 mod demo;
 mod describe;
 mod diff;
@@ -82,12 +84,16 @@ enum Command {
     Reset(reset::ResetArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Serve pages and an API for people on duty.
+    Console(console::ConsoleArgs),
     /// Write a topology from a ready contract or for a topic that exists.
     New(new::NewArgs),
     /// Show each setting and where it comes from.
     Config(config::ConfigArgs),
     /// List the metrics that a member exposes.
     Metrics(metrics::MetricsArgs),
+    /// Measure this installation beside a bare loop.
+    Bench(bench::BenchArgs),
     /// Print completions for a shell.
     Completions(shells::CompletionsArgs),
     /// Print the manual, or write a page for each command.
@@ -113,6 +119,10 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What is set and where, secrets hidden.
+    pub fn explain(&self) -> crate::error::Result<Vec<crate::config::Setting>> {
+        crate::config::provenance(self.config.as_deref(), crate::config::environment()?, &self.flags())
+    }
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
         crate::config::load(self.config.as_deref(), crate::config::environment()?, &self.flags())
@@ -139,12 +149,14 @@ pub fn main() -> ExitCode {
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
         Command::ReplayDiff(args) => replay_diff::run(&args, cli.output),
         Command::Probe(args) => probe::run(&args, cli.output),
+        Command::Console(args) => console::run(&args),
         Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Reset(args) => reset::run(&args, cli.output),
         Command::Config(args) => config::run(&args, cli.output),
         Command::Metrics(args) => metrics::run(&args, cli.output),
+        Command::Bench(args) => bench::run(&args, cli.output),
         Command::Completions(args) => shells::completions(&args),
         Command::Man(args) => shells::man(&args, cli.output),
         Command::New(args) => new::run(&args, cli.output),
