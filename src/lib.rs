@@ -59,6 +59,7 @@ pub mod http;
 
 pub mod contract;
 pub mod policy;
+pub mod probe;
 
 pub mod kafka;
 pub mod state;

@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "intents",
     "http",
     "contract",
+    "probe",
     "policy",
     "kafka",
     "state",

@@ -25,6 +25,8 @@ mod new;
 mod ops;
 mod output;
 mod payload;
+mod probe;
+mod replay_diff;
 mod reset;
 mod run;
 mod shells;
@@ -72,6 +74,10 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
     Test(test::TestArgs),
+    /// Run recorded input through two versions of a topology, and show which operations would mean something else.
+    ReplayDiff(replay_diff::ReplayDiffArgs),
+    /// Try a contract against a sandbox: real calls, real effects.
+    Probe(probe::ProbeArgs),
     /// Say what a deploy would keep, create, orphan or lose, before it is made.
     Diff(diff::DiffArgs),
     /// Begin an application anew: positions, internal topics, local state; shows what it would do unless told to.
@@ -142,6 +148,8 @@ pub fn main() -> ExitCode {
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
         Command::Console(args) => console::run(&args),
+        Command::ReplayDiff(args) => replay_diff::run(&args, cli.output),
+        Command::Probe(args) => probe::run(&args, cli.output),
         Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::params::Parameter;
 use super::template::{JsonTemplate, Template};
 use crate::config::CelExpr;
+use crate::config::yaml::Site;
 use crate::intents::AnswerClass;
 
 /// The compiled part of a call.
@@ -15,6 +16,7 @@ pub(super) struct Compiled {
     pub(super) answers: Vec<AnswerRule>,
     pub(super) readback: Option<ReadbackRules>,
     pub(super) version: Option<VersionRules>,
+    pub(super) undo: Option<UndoRules>,
     pub(super) proposal: Option<ProposalRules>,
     pub(super) look_at: Option<Template>,
 }
@@ -78,6 +80,14 @@ pub(super) struct VersionRules {
     pub(super) version: CelExpr,
     /// Statuses that say that the resource is not there.
     pub(super) absent: Vec<u16>,
+}
+
+/// With what the compensating call is made.
+#[derive(Clone, Debug)]
+pub(super) struct UndoRules {
+    pub(super) parameters: Vec<(String, CelExpr)>,
+    /// Where it stands.
+    pub(super) at: Site,
 }
 
 /// What a proposal's answer holds.

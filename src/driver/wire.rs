@@ -62,6 +62,18 @@ impl ScriptedPort {
         self.state().scripts.entry(call.to_owned()).or_default().push_back(what);
     }
 
+    /// How many answers of this call wait.
+    pub(super) fn waiting(&self, call: &str) -> usize {
+        self.state().scripts.get(call).map_or(0, VecDeque::len)
+    }
+
+    /// Drops the oldest answers of this call that nobody came for, until so many are left.
+    pub(super) fn drop_to(&self, call: &str, left: usize) {
+        if let Some(answers) = self.state().scripts.get_mut(call) {
+            answers.drain(..answers.len().saturating_sub(left));
+        }
+    }
+
     /// What answers calls that have no script.
     pub(super) fn serve(&self, target: Served) {
         self.state().served = Some(target);
@@ -115,7 +127,8 @@ impl ScriptedPort {
                 return (name, None);
             }
             if let Some(asked) = spec.could_be_readback(&call.request) {
-                let key = asked.or_else(|| self.state().keys.get(&name).cloned());
+                let key = asked.or_else(|| uuid_in(call.request.path.as_bytes()));
+                let key = key.or_else(|| self.state().keys.get(&name).cloned());
                 return (format!("{name}/readback"), key);
             }
             if spec.could_be_version_read(&call.request) {
@@ -142,7 +155,7 @@ impl HttpPort for ScriptedPort {
     }
 }
 
-/// The first UUID in a body: the key, where the readback asks for a whole list and finds it by a marker.
+/// The first UUID in a path or body: the key, where the readback asks by path, or for a whole list and finds it by a marker.
 fn uuid_in(body: &[u8]) -> Option<String> {
     let hyphens = |w: &&[u8]| [8, 13, 18, 23].iter().all(|i| w[*i] == b'-');
     body.windows(36).filter(hyphens).find_map(|w| uuid::Uuid::try_parse_ascii(w).ok()).map(|key| key.to_string())

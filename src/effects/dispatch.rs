@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::contract::Parameters;
 use crate::http::{Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::ids::{DispatchToken, OperationKey, Partition, WireKey};
-use crate::intents::{AnswerClass, Control, ControlKind, Cost, Hearsay, RenderedRequest};
+use crate::intents::{AnswerClass, Control, ControlKind, Cost, Hearsay, Pair, RenderedRequest};
 use crate::kafka::Wake;
 use crate::time::{Now, SharedClock, WallTime};
 
@@ -149,6 +149,8 @@ pub struct PendingCall {
     pub spec: Arc<CallSpec>,
     /// The exact request.
     pub request: RenderedRequest,
+    /// When it was journalled: what it says to a target that refuses old requests.
+    pub journalled_at: WallTime,
     /// Its window, fixed when it was journalled.
     pub not_after: Now,
     /// Whether its answer is a proposal.
@@ -216,9 +218,12 @@ impl Desk {
                 return desk.called(p, Finished { wire, began: now, ended: now, target_date: None });
             }
         };
+        let mut request = p.request.clone();
+        let stamp = p.spec.judge.stamp(p.journalled_at);
+        request.headers.extend(stamp.map(|(name, value)| Pair { name, value }));
         let outgoing = Outgoing {
             to: p.spec.to.clone(),
-            request: p.request.clone(),
+            request,
             secret_headers: secrets,
             not_after: Some(p.not_after),
             limits: p.spec.limits,

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod compare;
 mod dead_letters;
+mod fences;
 mod library;
 mod precondition;
 mod tables;

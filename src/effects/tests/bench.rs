@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::contract::{Completion, Confirm, LaneRule, Parameters};
+use crate::contract::{Completion, Confirm, LaneRule, Parameters, Undo};
 use crate::effects::config::{CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, LEDGER};
 use crate::effects::{Assumptions, Denial, EffectTask, LedgerRecord, Rules, Shared, Verdict, ledger, subtopology};
 use crate::error::Error;
@@ -45,6 +45,9 @@ pub fn rules() -> Rules {
         no_intermediaries: true,
         version_read: false,
         refuses_copies: false,
+        creates_once: false,
+        max_age: None,
+        compensates: false,
         duplicates: false,
         lane: LaneRule::Block,
         attempts: 3,
@@ -162,6 +165,21 @@ impl Judge for Plain {
             status => Err(format!("status {status}")),
         }
     }
+    fn undo(&self, _: &Parameters, key: &WireKey, reference: Option<&str>) -> Result<Undo, String> {
+        let order = reference.ok_or("no reference")?;
+        let request = RenderedRequest { method: "POST".into(), path: format!("/undo/{order}"), ..Default::default() };
+        Ok(Undo {
+            call: "cancel".into(),
+            parameters: Parameters::default(),
+            wire_key: WireKey::from(format!("undo-{key}")),
+            request,
+            look_at: None,
+            deadline: sec(600),
+        })
+    }
+    fn stamp(&self, _: WallTime) -> Option<(String, String)> {
+        None
+    }
     fn judge(&self, pages: &[Answer], _: &Parameters, _: &WireKey) -> Judged {
         let mut ours = 0;
         for p in pages {
@@ -265,7 +283,10 @@ impl Bench {
             application: APP.into(),
             incarnation: "run-1".into(),
             partitions: 1,
-            calls: targets.iter().map(|t| (((*t).into(), 1, "create".into()), Arc::new(spec(t)))).collect(),
+            calls: targets
+                .iter()
+                .flat_map(|t| ["create", "cancel"].map(|call| (((*t).into(), 1, call.into()), Arc::new(spec(t)))))
+                .collect(),
             guard: Arc::clone(&guard) as _,
             results: BTreeMap::from([("place-order".into(), sink("results"))]),
             dead_letters: BTreeMap::from([("place-order".into(), sink("dead"))]),
