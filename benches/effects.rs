@@ -5,22 +5,17 @@
 
 mod common;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::routing::post;
 use bytes::Bytes;
 use common::process::{Member, cpu_of, free_port, status_mb};
 use common::{Arguments, Ground, child, cpu_of_self, keep, machine, median, table};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
+use readback::bench::effects as bench;
 use serde_json::{Value, json};
 
 /// Calls at once, on both sides.
@@ -91,61 +86,6 @@ fn compare(arguments: &Arguments) {
     table(&head, &rows);
 }
 
-const TOPOLOGY: &str = r#"application: APP
-version: 1
-sources:
-  orders: { topic: INPUT, key: string, value: json }
-steps:
-  - name: place-order
-    from: orders
-    effect:
-      contract: contracts/orders.yaml#create
-      request:
-        operation_id: key
-        tenant: '"acme"'
-        requester: '"service:bench"'
-        resource: '"order/" + key'
-        deadline: timestamp(value.at) + duration("2h")
-      parameters: { sku: value.sku, quantity: value.quantity }
-results: RESULTS
-dead_letters: DEAD
-"#;
-
-const CONTRACT: &str = r#"contract: orders
-version: 1
-verified_on: 2026-11-20
-target:
-  base_url: TARGET
-  hosts: [127.0.0.1]
-  private: true
-  intermediaries: none
-calls:
-  create:
-    parameters:
-      sku:      { type: string, pattern: "[A-Z0-9-]{1,32}" }
-      quantity: { type: integer, min: 1, max: 1000 }
-    request:
-      method: POST
-      path: /orders
-      json: { sku: "{sku}", quantity: "{quantity}", client_ref: "{key}" }
-    key: { carrier: body, format: uuid }
-    dedupe: none
-    confirm: CONFIRM
-    readback:
-      request: { method: GET, path: /orders, query: { ref: "{key}" } }
-      complete: body.next == null
-      ours: body.items.filter(o, o.client_ref == key && o.sku == sku && o.quantity == quantity)
-      same_key: body.items.filter(o, o.client_ref == key)
-      evidence: item.id
-      lag: 1s
-    in_flight: { bound: 5s, because: "one process, no proxy" }
-    answers:
-      - { status: 201, means: applied, evidence: body.id }
-      - { status: [400, 404, 422], means: rejected }
-    policy: { concurrency: AT_ONCE, deadline: 2h, timeout: 3s, attempts: 5 }
-    person: { look_at: "TARGET/orders?ref={key}" }
-"#;
-
 /// Everything is in the input before the process starts; its CPU counts from the first confirmed effect to the last.
 fn ours(ground: &Ground, name: &str, confirm: &str, effects: u64, target: &Target) -> Value {
     let [input, results, dead] = ["in", "results", "dead"].map(|t| ground.topic(&format!("{name}-{t}")));
@@ -174,18 +114,10 @@ fn ours(ground: &Ground, name: &str, confirm: &str, effects: u64, target: &Targe
 }
 
 fn write_application(ground: &Ground, name: &str, confirm: &str, topics: &[String; 3], target: &Target) -> PathBuf {
-    let dir = ground.dir.join(name);
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
-    let [input, results, dead] = topics;
     let app = format!("{}-{name}", ground.run);
-    let topology = TOPOLOGY.replace("APP", &app).replace("INPUT", input).replace("RESULTS", results).replace("DEAD", dead);
-    let contract = CONTRACT
-        .replace("TARGET", &format!("http://127.0.0.1:{}", target.port))
-        .replace("CONFIRM", confirm)
-        .replace("AT_ONCE", &AT_ONCE.to_string());
-    std::fs::write(dir.join("topology.yaml"), topology).expect("written");
-    std::fs::write(dir.join("contracts/orders.yaml"), contract).expect("written");
-    dir
+    let [input, results, dead] = topics;
+    let url = format!("http://127.0.0.1:{}", target.port);
+    bench::write(&ground.dir.join(name), &app, [input, results, dead], &url, confirm, AT_ONCE).expect("written")
 }
 
 fn figures(effects: f64, cpu: Duration, took: Duration, rss_mb: f64) -> Value {
@@ -268,27 +200,10 @@ impl Drop for Target {
     }
 }
 
-type Books = Arc<Mutex<HashMap<String, Vec<Value>>>>;
-
 fn target(port: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let app = axum::Router::new().route("/orders", post(create).get(list)).with_state(Books::default());
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("a port");
-        axum::serve(listener, app).await.expect("served");
+        axum::serve(listener, bench::target()).await.expect("served");
     });
-}
-
-async fn create(State(books): State<Books>, Json(mut order): Json<Value>) -> (StatusCode, Json<Value>) {
-    let key = order["client_ref"].as_str().unwrap_or_default().to_owned();
-    let mut books = books.lock().expect("books");
-    let id = format!("o-{}", books.len() + 1);
-    order["id"] = json!(id);
-    books.entry(key).or_default().push(order);
-    (StatusCode::CREATED, Json(json!({ "id": id })))
-}
-
-async fn list(State(books): State<Books>, Query(asked): Query<HashMap<String, String>>) -> Json<Value> {
-    let items = asked.get("ref").and_then(|r| books.lock().expect("books").get(r).cloned()).unwrap_or_default();
-    Json(json!({ "items": items, "next": null }))
 }

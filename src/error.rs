@@ -104,7 +104,7 @@ impl std::error::Error for Error {
 }
 
 /// Every code, in one list. Ranges: 0001 process, 01xx files, 02xx effects, 03xx Kafka, 04xx checks, 05xx serdes and registry,
-/// 06xx state, 07xx operations. A page for each is in `src/docs/errors.md`.
+/// 06xx state, 07xx operations, 08xx console. A page for each is in `src/docs/errors.md`.
 pub mod codes {
     use super::Code;
 
@@ -259,5 +259,15 @@ pub mod codes {
         REPLAY_REFUSED = 720;
         /// A dead letter that was replayed already.
         REPLAYED_ALREADY = 721;
+        /// Nobody is signed in.
+        SIGN_IN_REQUIRED = 801;
+        /// A role, a person or an address that may not.
+        NOT_PERMITTED = 802;
+        /// Too many wrong tokens from one address.
+        TOO_MANY_TRIES = 803;
+        /// A form that was not shown to whoever sent it.
+        FORM_REFUSED = 804;
+        /// A console that others reach without signing in.
+        CONSOLE_EXPOSED = 805;
     }
 }

@@ -172,6 +172,22 @@ impl OperationId {
     pub fn is_undo(&self) -> bool {
         self.undoes().is_some()
     }
+    /// Replay `k` of this operation.
+    pub fn replay(&self, k: u32) -> OperationId {
+        OperationId::from(format!("{self}{DERIVED}r{k}"))
+    }
+    /// Which replay of its root this is; none where it is no replay.
+    pub fn replay_number(&self) -> Option<u32> {
+        let (_, rest) = self.as_str().split_once(DERIVED)?;
+        rest.strip_prefix('r')?.parse().ok().filter(|_| rest.bytes().skip(1).all(|b| b.is_ascii_digit()))
+    }
+    /// The operation whose record speaks for this one: `op-1` of `op-1.plan`, `op-1.r2` of `op-1.r2.plan`.
+    pub fn keeper(&self) -> OperationId {
+        let mut parts = self.as_str().splitn(3, DERIVED);
+        let (root, next) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let replay = OperationId::new(format!("{root}{DERIVED}{next}"));
+        if replay.replay_number().is_some() { replay } else { self.root() }
+    }
     /// Whether the ID is derived of another.
     pub fn is_derived(&self) -> bool {
         self.as_str().contains(DERIVED)
@@ -302,9 +318,12 @@ mod tests {
     fn derived_ids_share_their_root() {
         let op = OperationId::new("op-1");
         for d in [op.plan(), op.child(3), op.undo()] {
-            assert_eq!(d.root(), op);
-            assert!(d.is_derived());
+            assert_eq!((d.root(), d.keeper()), (op.clone(), op.clone()));
+            assert!(d.is_derived() && d.replay_number().is_none());
         }
         assert_eq!((op.undo().undoes(), op.plan().undoes()), (Some(op.clone()), None));
+        let again = op.replay(2);
+        assert_eq!((again.root(), again.keeper(), again.replay_number()), (op.clone(), again.clone(), Some(2)));
+        assert_eq!((again.plan().root(), again.plan().keeper(), again.plan().replay_number()), (op, again, None));
     }
 }

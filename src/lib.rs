@@ -59,6 +59,7 @@ pub mod http;
 
 pub mod contract;
 pub mod policy;
+pub mod probe;
 
 pub mod kafka;
 pub mod state;
@@ -85,7 +86,11 @@ pub mod driver;
 
 pub mod admin;
 
+pub mod console;
+
 pub mod demo;
+
+pub mod bench;
 
 pub mod cli;
 

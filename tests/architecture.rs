@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "intents",
     "http",
     "contract",
+    "probe",
     "policy",
     "kafka",
     "state",
@@ -32,7 +33,9 @@ const ORDER: &[&str] = &[
     "app",
     "driver",
     "admin",
+    "console",
     "demo",
+    "bench",
     "cli",
     "testing",
 ];

@@ -40,7 +40,7 @@ fn golden(name: &str, args: &[&str]) {
 #[test]
 fn help_teaches() {
     golden("help", &["--help"]);
-    for command in ["check", "demo", "describe", "dlq", "explain", "ops", "run"] {
+    for command in ["check", "console", "demo", "describe", "dlq", "explain", "ops", "probe", "replay-diff", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
     for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
@@ -116,6 +116,33 @@ fn an_unreachable_broker_is_exit_code_three() {
         assert_eq!(out.status.code(), Some(3), "{args:?}: {stderr}");
         assert!(stderr.contains("error[RB0301]"), "{stderr}");
     }
+}
+
+/// If this broke, a probe would make effects that nobody agreed to, or send them to a host that the contract does not name.
+#[test]
+fn a_probe_calls_nothing_that_was_not_agreed_to() {
+    let call = "topology/orders/contracts/orders.yaml#create";
+    let with = |more: &[&'static str]| [&["probe", call, "--set", "sku=A-1", "--set", "quantity=2"], more].concat();
+    golden("probe-not-agreed", &with(&["--base-url", "http://127.0.0.1:9"]));
+    golden("probe-other-host", &with(&["--base-url", "http://evil.example", "--yes-this-makes-effects"]));
+    golden("probe-no-parameter", &["probe", call, "--set", "quantity=2", "--base-url", "http://127.0.0.1:9"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let nobody = format!("http://127.0.0.1:{port}");
+    let out = readback(&[with(&["--yes-this-makes-effects", "--base-url"]), vec![&nobody, "--output", "json"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!((out.status.code(), &report["verdict"]), (Some(3), &"unreachable".into()), "{report}");
+}
+
+/// If this broke, a deploy that changes what approved or waiting operations mean would look like any other.
+#[test]
+fn replay_diff_shows_what_would_mean_something_else() {
+    golden("replay-diff", &["replay-diff", "topology/orders", "tests/cli/orders-next"]);
+    golden("replay-diff-same", &["replay-diff", "topology/orders", "topology/orders"]);
+    let out = readback(&["replay-diff", "topology/orders", "tests/cli/orders-next", "--output", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!((out.status.code(), &report["schema"]), (Some(1), &"readback.replay-diff/1".into()));
+    let kinds: Vec<&str> = report["differences"].as_array().expect("a list").iter().filter_map(|d| d["kind"].as_str()).collect();
+    assert!(kinds.contains(&"request") && kinds.contains(&"approval"), "{kinds:?}");
 }
 
 /// C130: a locale with a dotless i or a decimal comma must change nothing: same keys found, same bytes out.

@@ -1,18 +1,19 @@
 //! What the benches share: arguments, a real broker, feeding and reading, processes measured from outside, tables and raw data.
 //!
 //! Every figure is one side of a pair that was measured in the same run on the same machine: read the ratios.
-#![allow(dead_code, clippy::unwrap_used, missing_docs)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer};
+pub use readback::bench::measure::{cpu_of_self, quantile};
 use readback::demo::stack::{Stack, StackOptions};
 use readback::ids::TopicName;
 use readback::kafka::rdkafka::{RdCluster, RdConfig};
@@ -131,51 +132,12 @@ pub fn child(arguments: &[(&str, &str)]) -> Value {
     serde_json::from_str(last).unwrap_or_else(|e| panic!("{arguments:?} ended with {}: {e}", done.status))
 }
 
-/// CPU time of this process, all threads.
-pub fn cpu_of_self() -> Duration {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
-}
-
-/// From the first record that came through to the last: `{records, seconds, cpu_us, rss_mb}`, of this process. `through` counts
-/// what is done for good. Panics when nothing moves for half a minute.
-pub fn steady(total: u64, through: &dyn Fn() -> u64) -> Value {
-    let look = || (Instant::now(), through(), cpu_of_self());
-    let mut moved = (Instant::now(), 0);
-    let mut first = None;
-    loop {
-        std::thread::sleep(Duration::from_millis(5));
-        let now = look();
-        if now.1 > moved.1 {
-            moved = (now.0, now.1);
-        }
-        assert!(moved.0.elapsed() < Duration::from_secs(30), "stuck at {} of {total}", moved.1);
-        if first.is_none() && now.1 > 0 {
-            first = Some(now);
-        }
-        let Some(began) = first.filter(|_| now.1 >= total) else { continue };
-        let (records, seconds) = ((now.1 - began.1) as f64, (now.0 - began.0).as_secs_f64());
-        let cpu = (now.2 - began.2).as_secs_f64() * 1e6;
-        let rss = process::status_mb(std::process::id(), "VmHWM");
-        return serde_json::json!({
-            "records": records, "seconds": seconds, "per_second": records / seconds, "cpu_us": cpu / records, "rss_mb": rss,
-        });
-    }
-}
-
 /// Keeps raw data under `target/bench/`, one JSON a line.
 pub fn keep(bench: &str, data: &Value) {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().expect("target").join("bench");
     std::fs::create_dir_all(&dir).expect("a directory");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(dir.join(format!("{bench}.jsonl")));
     writeln!(file.expect("raw data"), "{data}").expect("raw data");
-}
-
-/// The value at `q` (0 to 1) of a distribution; NaN where it is empty.
-pub fn quantile(values: &mut [f64], q: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = ((values.len() as f64 * q) as usize).min(values.len().saturating_sub(1));
-    values.get(at).copied().unwrap_or(f64::NAN)
 }
 
 /// The median of a member over several runs.
@@ -193,10 +155,5 @@ pub fn table<T: Display>(head: &[&str], rows: &[Vec<T>]) {
 
 /// The machine in plain words.
 pub fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kb: u64 = info.lines().next().and_then(|l| l.split_whitespace().nth(1)).and_then(|n| n.parse().ok()).unwrap_or(0);
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split_whitespace().next().unwrap_or("?").to_owned();
-    format!("{cores} cores, {} GB, broker and target on the same machine; load before the run {load}", kb >> 20)
+    format!("{}, broker and target on the same machine", readback::bench::measure::machine())
 }

@@ -6,12 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A line of `/proc/<pid>/status` in MB.
-pub fn status_mb(pid: u32, name: &str) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find(|l| l.starts_with(name)).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|n| n.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
-}
+pub use readback::bench::measure::status_mb;
 
 /// CPU time of a process, all threads, in steps of 10 ms.
 pub fn cpu_of(pid: u32) -> Duration {

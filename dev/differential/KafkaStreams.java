@@ -116,6 +116,11 @@ public class KafkaStreams {
         return Materialized.<String, Long, S>as(name).withKeySerde(Serdes.String()).withValueSerde(NUMBER);
     }
 
+    /** What is past the default retention is no longer merged with; for telling what has closed it must be longer. */
+    static <S extends org.apache.kafka.streams.processor.StateStore> Materialized<String, Long, S> keptSession(JsonNode s, String name) {
+        return s.get("emit").asText().equals("close") ? KafkaStreams.<S>keptLong(name) : KafkaStreams.<S>kept(name);
+    }
+
     /** With the default retention a jump of the stream time takes windows away before they are told as closed. */
     static <S extends org.apache.kafka.streams.processor.StateStore> Materialized<String, Long, S> keptLong(String name) {
         return KafkaStreams.<S>kept(name).withRetention(Duration.ofDays(1));
@@ -138,9 +143,9 @@ public class KafkaStreams {
             SessionWindowedKStream<String, Long> w =
                 g.windowedBy(SessionWindows.ofInactivityGapAndGrace(ms(s, "size"), grace)).emitStrategy(emit);
             table = switch (fold) {
-                case "count" -> w.count(keptLong(name));
-                case "max" -> w.reduce(Math::max, keptLong(name));
-                default -> w.aggregate(() -> 0L, (k, v, a) -> a + v, (k, a, b) -> a + b, keptLong(name));
+                case "count" -> w.count(keptSession(s, name));
+                case "max" -> w.reduce(Math::max, keptSession(s, name));
+                default -> w.aggregate(() -> 0L, (k, v, a) -> a + v, (k, a, b) -> a + b, keptSession(s, name));
             };
         } else {
             TimeWindowedKStream<String, Long> w = switch (s.get("kind").asText()) {

@@ -1,7 +1,9 @@
 //! Health and metrics over HTTP, and read-only views of operations. Everything here reads committed data only.
 
 pub mod dead_letters;
+pub mod evidence;
 mod health;
+pub mod orders;
 pub mod replay;
 mod server;
 mod stores;

@@ -161,13 +161,20 @@ fn readmitted(mut intake: Intake, letter: &Letter, known: &Known<'_>, order: &Re
         let status = seen.status().map_or("held", Status::word);
         let same = seen.record.as_ref().is_some_and(|r| r.identity_hash == request.identity());
         let ended = seen.record.as_ref().is_some_and(|r| r.stage == Stage::Ended);
-        return match (same, ended) {
+        match (same, ended) {
             (false, _) => {
-                no(format!("{} is the ID of another request ({status}): order this one under an ID of its own", key.operation))
+                return no(format!(
+                    "{} is the ID of another request ({status}): order this one under an ID of its own",
+                    key.operation
+                ));
             }
-            (true, false) => no(format!("{} is at work ({status}): it would be answered as a duplicate", key.operation)),
-            (true, true) => no(format!("{} ended as {status}: an ended operation is not worked on again", key.operation)),
-        };
+            (true, false) => return no(format!("{} is at work ({status}): it would be answered as a duplicate", key.operation)),
+            // What has ended is worked on as a new operation, `<id>.r<k>`; whether it may be is decided where the records are.
+            (true, true) if seen.status() == Some(Status::Confirmed) => {
+                return no(format!("{} was confirmed: its effect exists", key.operation));
+            }
+            (true, true) => {}
+        }
     }
     request.deadline = order.deadline.unwrap_or(request.deadline);
     if request.deadline <= order.at {

@@ -28,8 +28,15 @@ struct Shared {
 }
 
 impl AdminServer {
-    /// Starts listening; queries of stores are answered where a slot is given. A taken port names itself and the setting (C121).
-    pub async fn start(listen: &str, registry: Registry, health: Arc<Health>, stores: Option<StoresSlot>) -> Result<AdminServer> {
+    /// Starts listening; queries of stores are answered where a slot is given, and what `more` routes. A taken port names itself and
+    /// the setting (C121).
+    pub async fn start(
+        listen: &str,
+        registry: Registry,
+        health: Arc<Health>,
+        stores: Option<StoresSlot>,
+        more: axum::Router,
+    ) -> Result<AdminServer> {
         let refused = |e: std::io::Error| {
             Error::new(codes::BAD_VALUE, Fault::Configuration, format!("listening on {listen} for metrics and health"))
                 .because(e)
@@ -42,7 +49,9 @@ impl AdminServer {
             .route("/health/live", get(|State(s): State<Shared>| async move { probe(s.health.is_live()) }))
             .route("/health/ready", get(|State(s): State<Shared>| async move { probe(s.health.is_ready()) }))
             .with_state(Shared { registry, health })
-            .merge(stores.map(stores::router).unwrap_or_default());
+            .merge(stores.map(stores::router).unwrap_or_default())
+            .merge(more)
+            .into_make_service_with_connect_info::<SocketAddr>();
         let task = tokio::spawn(async move {
             if let Err(e) = axum::serve(listener, app).await {
                 tracing::error!(error = %e, "metrics and health are no longer served");
@@ -82,8 +91,10 @@ mod tests {
     /// C121: a taken port would leave the process running blind.
     #[tokio::test]
     async fn a_taken_port_is_named() {
-        let first = AdminServer::start("127.0.0.1:0", Registry::new(), Arc::default(), None).await.unwrap();
-        let Err(e) = AdminServer::start(&first.address.to_string(), Registry::new(), Arc::default(), None).await else {
+        let first = AdminServer::start("127.0.0.1:0", Registry::new(), Arc::default(), None, axum::Router::new()).await.unwrap();
+        let Err(e) =
+            AdminServer::start(&first.address.to_string(), Registry::new(), Arc::default(), None, axum::Router::new()).await
+        else {
             panic!("the second listener must be refused")
         };
         assert!(e.to_string().contains(&first.address.to_string()), "{e}");

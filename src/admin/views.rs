@@ -33,11 +33,72 @@ impl Seen {
             _ => None,
         }
     }
+    /// Which operation.
+    pub fn key(&self) -> Option<OperationKey> {
+        self.ledger.as_ref().map(LedgerRecord::key).or_else(|| self.record.as_ref().map(OperationRecord::key))
+    }
+    /// The answer to a command, where it is kept here.
+    pub fn answer(&self, command: &CommandId) -> Option<CommandAnswer> {
+        let ledger = self.ledger.iter().flat_map(|l| &l.answered).find(|a| a.command_id == *command);
+        if let Some(a) = ledger {
+            let code = a.code.map(|c| Code(u16::try_from(c).unwrap_or_default()).to_string());
+            return Some(CommandAnswer { code, detail: a.detail.clone() });
+        }
+        let record = self.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
+        Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })
+    }
     /// The version to compare and set on.
     pub fn version(&self) -> i64 {
         let ledger = self.ledger.as_ref().map(|l| l.version);
         ledger.into_iter().chain(self.record.as_ref().map(|r| r.version)).max().unwrap_or_default()
     }
+}
+
+/// Which half of an operation a changelog holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    /// The operation record of the stream half.
+    Record,
+    /// The ledger record of the effect half.
+    Ledger,
+}
+
+/// What a record of the two changelogs says.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// This half of an operation stands so.
+    Stands(Half, Box<Seen>),
+    /// This half is no longer kept.
+    Gone(Half, OperationKey),
+}
+
+impl News {
+    /// Reads a record; `None` where it is of something else. A tombstone has nothing but its key.
+    ///
+    /// # Errors
+    /// `UNDECODABLE` and `INPUT_TOO_LARGE`.
+    pub fn read(record: &InRecord, half: Half) -> Result<Option<Self>> {
+        let Some(key) = record.key.as_deref() else { return Ok(None) };
+        let seen = match (half, &record.value) {
+            (_, None) => return Ok(key_of(half, key).map(|k| News::Gone(half, k))),
+            (Half::Ledger, Some(value)) if key.starts_with(b"s/") => Seen { record: None, ledger: Some(internal::decode(value)?) },
+            (Half::Record, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
+                Seen { record: Some(internal::decode(value)?), ledger: None }
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(News::Stands(half, Box::new(seen))))
+    }
+}
+
+/// The operation that a changelog's key stands for: `s/<tenant>␟<op>␟<step>` in the ledger, `o/<op>␟<tenant>␟<step>` of operations.
+fn key_of(half: Half, key: &[u8]) -> Option<OperationKey> {
+    let text = std::str::from_utf8(key).ok()?;
+    let prefix = if half == Half::Ledger { "s/" } else { "o/" };
+    let mut parts = text.strip_prefix(prefix)?.split('\u{1f}');
+    let (first, second, step) = (parts.next()?, parts.next()?, parts.next()?);
+    let (tenant, operation) = if half == Half::Ledger { (first, second) } else { (second, first) };
+    Some(OperationKey { tenant: tenant.into(), operation: OperationId::new(operation), step: step.into() })
 }
 
 /// What the answer to a command was.
@@ -72,26 +133,36 @@ pub fn applications<C: Cluster>(cluster: &C) -> Result<Vec<ApplicationId>> {
     Ok(names.iter().filter_map(|t| app(&t.name)).collect())
 }
 
+/// A reader of the two changelogs of `app`, at their start, and what it reads.
+///
+/// # Errors
+/// `TOPIC_MISSING` where the application has never run; `BROKER_UNREACHABLE`.
+pub fn changelogs<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<(Box<dyn Reader>, Vec<Tp>)> {
+    let admin = cluster.admin().map_err(unreachable)?;
+    let ledger = topics::ledger_changelog(app);
+    let mut tps = Vec::new();
+    for topic in [topics::changelog(app, "operations"), ledger.clone()] {
+        let info = admin.topic(&topic).map_err(unreachable)?.ok_or_else(|| {
+            Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("looking for operations of `{app}`: no topic {topic}"))
+                .next("check --app; an application has operations once it has run")
+        })?;
+        tps.extend((0..info.partitions).map(|p| Tp::new(topic.clone(), p as i32)));
+    }
+    let mut reader = cluster.reader(Isolation::Committed).map_err(unreachable)?;
+    let mut start = Vec::new();
+    for tp in &tps {
+        let (first, _) = reader.ends(tp, Isolation::Committed).map_err(unreachable)?;
+        start.push((tp.clone(), first));
+    }
+    reader.assign(&start).map_err(unreachable)?;
+    Ok((reader, tps))
+}
+
 impl Operations {
     /// Opens the changelogs of `app` at their start.
     pub fn open<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Self> {
-        let admin = cluster.admin().map_err(unreachable)?;
+        let (reader, tps) = changelogs(cluster, app)?;
         let ledger = topics::ledger_changelog(app);
-        let mut tps = Vec::new();
-        for topic in [topics::changelog(app, "operations"), ledger.clone()] {
-            let info = admin.topic(&topic).map_err(unreachable)?.ok_or_else(|| {
-                Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("looking for operations of `{app}`: no topic {topic}"))
-                    .next("check --app; an application has operations once it has run")
-            })?;
-            tps.extend((0..info.partitions).map(|p| Tp::new(topic.clone(), p as i32)));
-        }
-        let mut reader = cluster.reader(Isolation::Committed).map_err(unreachable)?;
-        let mut start = Vec::new();
-        for tp in &tps {
-            let (first, _) = reader.ends(tp, Isolation::Committed).map_err(unreachable)?;
-            start.push((tp.clone(), first));
-        }
-        reader.assign(&start).map_err(unreachable)?;
         Ok(Self { reader, tps, ledger, places: BTreeMap::new(), seen: BTreeMap::new() })
     }
 
@@ -117,7 +188,7 @@ impl Operations {
         let until = Instant::now() + limit;
         while Instant::now() < until {
             self.step(Duration::from_millis(100))?;
-            if let Some(found) = self.seen.values().find_map(|s| answered(s, command)) {
+            if let Some(found) = self.seen.values().find_map(|s| s.answer(command)) {
                 return Ok(Some(found));
             }
         }
@@ -173,16 +244,6 @@ impl Operations {
             self.seen.remove(&key);
         }
     }
-}
-
-fn answered(seen: &Seen, command: &CommandId) -> Option<CommandAnswer> {
-    let ledger = seen.ledger.iter().flat_map(|l| &l.answered).find(|a| a.command_id == *command);
-    if let Some(a) = ledger {
-        let code = a.code.map(|c| Code(u16::try_from(c).unwrap_or_default()).to_string());
-        return Some(CommandAnswer { code, detail: a.detail.clone() });
-    }
-    let record = seen.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
-    Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })
 }
 
 #[cfg(test)]

@@ -106,10 +106,10 @@ impl Tally {
         }
         self.step = match (before, event) {
             (Some(record), _) => Some(record.step.clone()),
-            (None, Event::Intake(intake, _)) => Some(intake.step.clone()),
+            (None, Event::Intake(intake, _) | Event::Replay(intake, _)) => Some(intake.step.clone()),
             _ => None,
         };
-        if let (Some(record), Event::Intake(..)) = (before, event) {
+        if let (Some(record), Event::Intake(..) | Event::Replay(..)) = (before, event) {
             self.counts.push(Count::Redelivered(record.step.clone()));
         }
     }

@@ -11,6 +11,7 @@ mod gate;
 mod metrics;
 mod proposal;
 mod purse;
+mod replay;
 mod shelf;
 mod step;
 mod task;

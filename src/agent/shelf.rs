@@ -3,7 +3,7 @@
 //! `o/<op>␟<tenant>␟<step>` records · `h/<op>␟<id>` what is held for an unknown operation · `d/<time>/<key>` timers ·
 //! `f/<record key>` inputs being fetched · `t/<tenant>` budgets.
 
-use crate::ids::{OperationId, StepName, Tenant};
+use crate::ids::{DERIVED, OperationId, StepName, Tenant};
 use crate::intents::headers;
 use crate::outbox::OperationRecord;
 use crate::serdes::internal::{Wire, decode, encode};
@@ -77,6 +77,18 @@ pub(super) fn records_of(cx: &mut TxCx<'_>, op: &OperationId) -> Result<Vec<(Vec
         let record: OperationRecord = decode(&stored.value)?;
         if record.request.operation_id == *op {
             found.push((key.to_vec(), record));
+        }
+    }
+    Ok(found)
+}
+
+/// The replays of an operation.
+pub(super) fn replays_of(cx: &mut TxCx<'_>, op: &OperationId) -> Result<Vec<OperationRecord>, TaskError> {
+    let mut found = Vec::new();
+    for entry in cx.prefix(STORE, format!("o/{op}{DERIVED}r").as_bytes())? {
+        let record: OperationRecord = decode(&entry?.1.value)?;
+        if record.request.operation_id.replay_number().is_some() {
+            found.push(record);
         }
     }
     Ok(found)

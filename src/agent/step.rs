@@ -1,7 +1,7 @@
 //! One event on one operation: admit, plan, gate, authorize, hand over, answer. Pure: no clock, no store, no topic.
 
 use crate::error::codes;
-use crate::intents::{AckLevel, Approval, Command, CommandKind, Decision, Intake, Return, ReturnKind, Status};
+use crate::intents::{AckLevel, Approval, Command, CommandKind, Decision, Intake, Return, ReturnKind, Status, WorkRequest};
 use crate::outbox::{Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Turn, Why, message};
 use crate::time::{WallTime, show_duration};
 
@@ -33,6 +33,8 @@ pub enum Fetched {
 pub enum Event {
     /// A request, with what was held for its ID.
     Intake(Box<Intake>, Vec<Signal>),
+    /// A request from the dead letters for an operation that has ended, under the ID of its replay.
+    Replay(Box<Intake>, Vec<Signal>),
     /// An approval, denial or revocation.
     Approval(Approval),
     /// A command.
@@ -59,7 +61,12 @@ pub struct Advanced {
 pub fn advance(record: Option<OperationRecord>, event: Event, desk: &Desk, purse: &mut Purse, now: WallTime) -> Advanced {
     let Some(record) = record else {
         return match event {
-            Event::Intake(intake, held) => new(&intake, held, desk, purse, now),
+            Event::Intake(intake, held) => new(&intake, &intake.request, held, desk, purse, now),
+            Event::Replay(intake, held) => {
+                // `.r<k>` is ours: admission looks at the request as it was made.
+                let asked = WorkRequest { operation_id: intake.request.operation_id.root(), ..intake.request.clone() };
+                new(&intake, &asked, held, desk, purse, now)
+            }
             _ => Advanced { record: None, out: Vec::new() },
         };
     };
@@ -70,7 +77,7 @@ pub fn advance(record: Option<OperationRecord>, event: Event, desk: &Desk, purse
     Advanced { record: kept.then_some(step.turn.record), out: step.turn.out }
 }
 
-fn new(intake: &Intake, held: Vec<Signal>, desk: &Desk, purse: &mut Purse, now: WallTime) -> Advanced {
+fn new(intake: &Intake, asked: &WorkRequest, held: Vec<Signal>, desk: &Desk, purse: &mut Purse, now: WallTime) -> Advanced {
     let request = &intake.request;
     let refuse = |status, why: Why| {
         let mut out = vec![message(request, &intake.step, status, &why, now)];
@@ -83,7 +90,7 @@ fn new(intake: &Intake, held: Vec<Signal>, desk: &Desk, purse: &mut Purse, now: 
         let words = format!("there is no effect step {}", intake.step);
         return refuse(Status::Invalid, Why::new(codes::UNKNOWN_REFERENCE, words));
     };
-    let verdict = admit(request, &bench.pipeline, &desk.settings, now);
+    let verdict = admit(asked, &bench.pipeline, &desk.settings, now);
     if let Verdict::Message(status, why) = verdict {
         return refuse(status, why);
     }
@@ -120,7 +127,7 @@ impl Step<'_> {
     fn on(&mut self, event: Event, purse: &mut Purse) -> bool {
         self.timers();
         match event {
-            Event::Intake(intake, _) => self.repeated(&intake),
+            Event::Intake(intake, _) | Event::Replay(intake, _) => self.repeated(&intake),
             Event::Approval(approval) => self.approval(&approval),
             Event::Command(command) => self.command(&command),
             Event::Return(back) => return self.returned(&back),

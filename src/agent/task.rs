@@ -80,7 +80,7 @@ impl OperationTask {
 
     // ---- one record ----
 
-    fn intake(&mut self, intake: Intake, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+    pub(super) fn intake(&mut self, intake: Intake, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let request = &intake.request;
         let key = shelf::record_key(&request.operation_id, &request.tenant, &intake.step);
         let record = shelf::load(cx, &key)?;
@@ -113,7 +113,7 @@ impl OperationTask {
             return self.refuse(&command, "a command names who gives it", cx);
         }
         let step = command.step.as_ref().map(|s| self.desk.root_step(s).clone());
-        let mut found = shelf::records_of(cx, &command.operation_id.root())?;
+        let mut found = shelf::records_of(cx, &command.operation_id.keeper())?;
         found.retain(|(_, r)| command.tenant.is_empty() || r.request.tenant == command.tenant);
         found.retain(|(_, r)| step.as_ref().is_none_or(|s| r.step == *s));
         match found.len() {
@@ -138,7 +138,7 @@ impl OperationTask {
     }
 
     fn returned(&mut self, back: Return, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        let key = shelf::record_key(&back.operation_id.root(), &back.tenant, self.desk.root_step(&back.step));
+        let key = shelf::record_key(&back.operation_id.keeper(), &back.tenant, self.desk.root_step(&back.step));
         match shelf::load(cx, &key)? {
             Some(record) => self.advance(&key, Some(record), Event::Return(back), cx).map(|_| ()),
             None => Ok(()),
@@ -163,7 +163,7 @@ impl OperationTask {
         let bounded = self.budgeted(record.as_ref(), &event);
         let tenant = match (&record, &event) {
             (Some(r), _) => Some(r.request.tenant.clone()),
-            (None, Event::Intake(i, _)) => Some(i.request.tenant.clone()),
+            (None, Event::Intake(i, _) | Event::Replay(i, _)) => Some(i.request.tenant.clone()),
             _ => None,
         };
         let mut purse = match &tenant {
@@ -187,7 +187,7 @@ impl OperationTask {
     fn budgeted(&self, record: Option<&OperationRecord>, event: &Event) -> bool {
         let step = match (record, event) {
             (Some(r), _) => &r.step,
-            (None, Event::Intake(i, _)) => &i.step,
+            (None, Event::Intake(i, _) | Event::Replay(i, _)) => &i.step,
             _ => return false,
         };
         self.desk.bench(step).is_some_and(|b| !b.pipeline.admit.budgets.is_empty())
@@ -283,6 +283,7 @@ impl Task for OperationTask {
             return pass_on(&record, place, cx);
         }
         match message {
+            Message::Intake(intake) if record.headers.get(headers::REPLAY_OF).is_some() => self.replayed(*intake, cx),
             Message::Intake(intake) => self.intake(*intake, cx),
             Message::Approval(approval) => self.approval(approval, cx),
             Message::Command(command) => self.command(command, cx),

@@ -103,7 +103,7 @@ impl OperationTask {
     pub(super) fn held_for(&self, intake: &Intake, cx: &mut TxCx<'_>) -> Result<Vec<(Vec<u8>, Signal)>, TaskError> {
         let (op, tenant) = (&intake.request.operation_id, &intake.request.tenant);
         let mut found = Vec::new();
-        for entry in cx.prefix(STORE, &shelf::held_prefix(op))? {
+        for entry in cx.prefix(STORE, &shelf::held_prefix(&op.root()))? {
             let (key, stored) = entry?;
             let signal = held_signal(&stored)?;
             let ours = match &signal {

@@ -160,19 +160,33 @@ pub fn stored<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Option<Dep
     Ok(last)
 }
 
-/// Keeps what this process runs, where something else stands there.
-pub(super) fn keep<C: Cluster>(cluster: &C, application: &Application, layout: &Layout, replication: i32) -> Result<()> {
-    let topic = names::deployed(&application.id);
-    let admin = cluster.admin().map_err(error_of)?;
+/// Keeps what this process runs, on a thread of its own: only `diff` needs it, so neither may it take time from a start, nor may a
+/// failure keep a member from running.
+pub(super) fn keep_aside<C: Cluster>(cluster: &C, application: &Application, layout: &Layout, replication: i32) {
     let now = Deployed::of(application, Some(layout), SystemClock.now().wall);
+    let cluster = cluster.clone();
+    let keeping = move || {
+        if let Err(e) = keep(&cluster, &now, replication) {
+            tracing::warn!(error = %e, "what is deployed could not be stored; `readback diff` will tell less");
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("deployed".to_owned()).spawn(keeping) {
+        tracing::warn!(error = %e, "what is deployed could not be stored; `readback diff` will tell less");
+    }
+}
+
+/// Keeps what runs, where something else stands there.
+fn keep<C: Cluster>(cluster: &C, now: &Deployed, replication: i32) -> Result<()> {
+    let topic = names::deployed(&now.application);
+    let admin = cluster.admin().map_err(error_of)?;
     if admin.topic(&topic).map_err(error_of)?.is_none() {
         let config = [("cleanup.policy".to_owned(), "compact".to_owned())].into();
         admin.create(&[NewTopic { name: topic.clone(), partitions: 1, replication, config }]).map_err(error_of)?;
         wait_for_topic(admin.as_ref(), &topic)?;
-    } else if stored(cluster, &application.id)?.is_some_and(|before| before.same(&now)) {
+    } else if stored(cluster, &now.application)?.is_some_and(|before| before.same(now)) {
         return Ok(());
     }
-    let value = internal::encode(&now)?;
+    let value = internal::encode(now)?;
     let schema = Headers::new().with(headers::SCHEMA, Deployed::SCHEMA);
     put(cluster, &topic, KEY, Some(&value), &schema)
 }

@@ -145,10 +145,7 @@ impl Process {
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
         let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
-        // Only `diff` needs it: that it can't be written must not keep a member from running.
-        if let Err(e) = deployed::keep(&cluster, application, &layout, config.topics.replication) {
-            tracing::warn!(error = %e, "what is deployed could not be stored; `readback diff` will tell less");
-        }
+        deployed::keep_aside(&cluster, application, &layout, config.topics.replication);
         let globals = reader.map(GlobalThread::start);
         Ok(Some(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 }))
     }

@@ -1,12 +1,14 @@
 //! `readback check T`: what is promised on every edge, by what, and what is not; with `--live`, whether the cluster lets it.
 
+mod html;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use crate::app::check::{self, Finding, Report};
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result, codes};
 use crate::kafka::Cluster;
 use crate::runtime::error_of;
 
@@ -20,6 +22,7 @@ const WIDTH: usize = 72;
 #[command(after_help = "Examples:
   readback check topology/orders            reads the files only; needs neither cluster nor environment
   readback check topology/orders --live     compares with the topics, brokers and registry that there are
+  readback check topology/orders --live --html report.html --output json > report.json
 Exit codes: 0 it can run (perhaps with warnings) · 2 errors in files, or the cluster contradicts · 3 unreachable")]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -29,6 +32,12 @@ pub struct CheckArgs {
     /// Ask the cluster and the registry too.
     #[arg(long)]
     live: bool,
+    /// Print the permissions that members and tools need, as flags of kafka-acls.sh.
+    #[arg(long)]
+    permissions: bool,
+    /// Write the report as a page, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Checks an application.
@@ -42,8 +51,15 @@ pub fn run(args: &CheckArgs, format: Format) -> Result<ExitCode> {
         let registry = crate::app::registry(&config)?;
         check::against(&mut report, &declared.application, &config, admin.as_ref(), registry.as_ref())?;
     }
+    if let Some(file) = &args.html {
+        let page = html::page(&report, &chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
+        std::fs::write(file, page).map_err(|e| {
+            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing the report to {}", file.display())).because(e)
+        })?;
+        eprintln!("wrote {}", file.display());
+    }
     match format {
-        Format::Table => print!("{}", table(&report)),
+        Format::Table => print!("{}{}", table(&report), if args.permissions { permissions(&report) } else { String::new() }),
         Format::Json => println!("{}", report.json()),
     }
     Ok(match report.contradictions.is_empty() {
@@ -75,6 +91,20 @@ fn table(report: &Report) -> String {
     text += &findings("contradictions", &report.contradictions);
     text += &findings("warnings", &report.warnings);
     text + "\n not promised: " + &report.not_promised.join("; ") + "\n"
+}
+
+/// What to allow, by who needs it.
+fn permissions(report: &Report) -> String {
+    let mut text = "\n permissions: kafka-acls.sh --bootstrap-server … --add --allow-principal User:… and\n".to_owned();
+    let mut last = "";
+    for p in &report.permissions {
+        if p.who != last {
+            text += &format!("  {}\n", p.who);
+            last = p.who;
+        }
+        text += &format!("    {}\n", p.flags());
+    }
+    text
 }
 
 fn findings(title: &str, all: &[Finding]) -> String {

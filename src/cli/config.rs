@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::config::{environment, provenance};
 use crate::error::Result;
 
 use super::{Connection, Format};
@@ -33,7 +32,7 @@ Later layers win key by key: default, file, environment, flags.")]
 /// Shows it.
 pub fn run(args: &ConfigArgs, format: Format) -> Result<ExitCode> {
     let What::Show = args.what;
-    let all = provenance(args.connection.config.as_deref(), environment()?, &args.connection.flags())?;
+    let all = args.connection.explain()?;
     let width = |f: &dyn Fn(&crate::config::Setting) -> usize| all.iter().map(f).max().unwrap_or_default();
     let (keys, values) = (width(&|s| s.key.chars().count()), width(&|s| s.value.chars().count()));
     for s in &all {

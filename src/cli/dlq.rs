@@ -79,7 +79,7 @@ enum What {
     /// Send dead letters back, each once.
     #[command(
         after_help = "A request that admission refused goes to admission again, under its own operation ID: there it is checked as any \
-other, and needs its own plan and approval. Any other record goes back to where it came from, with its key, headers and time, and all \
+other, and needs its own plan and approval. If that operation has ended, and did not happen, it becomes a new one, `<id>.r<k>`. Any other record goes back to where it came from, with its key, headers and time, and all \
 steps that read there see it again. Intents do not go back: they would pass by admission."
     )]
     Replay {

@@ -10,8 +10,10 @@ macro_rules! print {
     ($($text:tt)*) => { $crate::cli::output::print(&format!($($text)*)) };
 }
 
+mod bench;
 mod check;
 mod config;
+mod console;
 mod demo;
 mod describe;
 mod diff;
@@ -23,6 +25,8 @@ mod new;
 mod ops;
 mod output;
 mod payload;
+mod probe;
+mod replay_diff;
 mod reset;
 mod run;
 mod shells;
@@ -70,18 +74,26 @@ enum Command {
     Describe(describe::DescribeArgs),
     /// Run an application on recorded input and compare what comes of it.
     Test(test::TestArgs),
+    /// Run recorded input through two versions of a topology, and show which operations would mean something else.
+    ReplayDiff(replay_diff::ReplayDiffArgs),
+    /// Try a contract against a sandbox: real calls, real effects.
+    Probe(probe::ProbeArgs),
     /// Say what a deploy would keep, create, orphan or lose, before it is made.
     Diff(diff::DiffArgs),
     /// Begin an application anew: positions, internal topics, local state; shows what it would do unless told to.
     Reset(reset::ResetArgs),
     /// Look at operations and decide what nobody else can.
     Ops(ops::OpsArgs),
+    /// Serve pages and an API for people on duty.
+    Console(console::ConsoleArgs),
     /// Write a topology from a ready contract or for a topic that exists.
     New(new::NewArgs),
     /// Show each setting and where it comes from.
     Config(config::ConfigArgs),
     /// List the metrics that a member exposes.
     Metrics(metrics::MetricsArgs),
+    /// Measure this installation beside a bare loop.
+    Bench(bench::BenchArgs),
     /// Print completions for a shell.
     Completions(shells::CompletionsArgs),
     /// Print the manual, or write a page for each command.
@@ -107,6 +119,10 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What is set and where, secrets hidden.
+    pub fn explain(&self) -> crate::error::Result<Vec<crate::config::Setting>> {
+        crate::config::provenance(self.config.as_deref(), crate::config::environment()?, &self.flags())
+    }
     /// The process configuration: defaults, file, environment, then these flags.
     pub fn load(&self) -> crate::error::Result<crate::config::ProcessConfig> {
         crate::config::load(self.config.as_deref(), crate::config::environment()?, &self.flags())
@@ -131,12 +147,16 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
         Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Console(args) => console::run(&args),
+        Command::ReplayDiff(args) => replay_diff::run(&args, cli.output),
+        Command::Probe(args) => probe::run(&args, cli.output),
         Command::Dlq(args) => on_cluster(args.connection()).and_then(|cluster| dlq::run(&args, &cluster, cli.output)),
         Command::Test(args) => test::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Reset(args) => reset::run(&args, cli.output),
         Command::Config(args) => config::run(&args, cli.output),
         Command::Metrics(args) => metrics::run(&args, cli.output),
+        Command::Bench(args) => bench::run(&args, cli.output),
         Command::Completions(args) => shells::completions(&args),
         Command::Man(args) => shells::man(&args, cli.output),
         Command::New(args) => new::run(&args, cli.output),

@@ -7,9 +7,10 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::admin::views::{Operations, Seen, applications};
+use crate::admin::{evidence, orders};
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, ApprovalId, OperationId, OperationKey, Tenant};
-use crate::intents::{Approval, Command, Decision, Resolution, Status, topics};
+use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
+use crate::intents::{Command, Decision, Resolution, Status};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
@@ -166,7 +167,9 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             send(cluster, &app, &mut operations, &commands::force(order), format)
         }
         What::Approve { order, seen, expires } => {
-            let approval = order.approval(&operations, now.plus(*expires))?;
+            let (key, known) = one(&operations, &order.operation, order.tenant.as_deref())?;
+            let terms = orders::Terms { by: &order.by, reason: &order.reason, expires_at: now.plus(*expires) };
+            let approval = orders::approval(key, known, Decision::Approve, &terms)?;
             let order = order.build(&operations, Some(*seen), now)?;
             send(cluster, &app, &mut operations, &commands::approve(order, approval), format)
         }
@@ -208,29 +211,6 @@ impl OrderArgs {
             evidence: self.evidence.clone(),
             at: now,
             hold: Duration::from_secs(3_600),
-        })
-    }
-}
-
-impl OrderArgs {
-    /// The approval of the plan as it stands; `--seen` refuses it where that is no longer what was shown.
-    fn approval(&self, operations: &Operations, expires_at: WallTime) -> Result<Approval> {
-        let (key, seen) = one(operations, &self.operation, self.tenant.as_deref())?;
-        let plan = seen.record.as_ref().and_then(|r| r.plan_hash.clone());
-        let plan_hash = plan.or_else(|| seen.ledger.as_ref()?.plan_hash.clone()).ok_or_else(|| {
-            Error::new(codes::COMMAND_REFUSED, Fault::Verdict, format!("approving {}: there is no plan to approve", key.operation))
-                .next("`readback ops show` says where it stands")
-        })?;
-        Ok(Approval {
-            approval_id: ApprovalId::from(uuid::Uuid::new_v4().to_string()),
-            tenant: key.tenant.clone(),
-            operation_id: key.operation.clone(),
-            plan_hash,
-            approver: self.by.clone(),
-            decision: Decision::Approve,
-            expires_at,
-            policy_version: String::new(),
-            reason: Some(self.reason.clone()),
         })
     }
 }
@@ -284,7 +264,7 @@ fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, lim
         .filter(|(_, s)| status.is_none_or(|w| s.status().is_some_and(|s| s.word() == w)))
         .filter(|(k, _)| tenant.is_none_or(|t| k.tenant.as_str() == t))
         .collect();
-    rows.sort_by_key(|(_, s)| timeline::changed_at(s));
+    rows.sort_by_key(|(_, s)| evidence::changed_at(s));
     let total = rows.len();
     rows.truncate(limit);
     if format == Format::Table {
@@ -292,8 +272,8 @@ fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, lim
     }
     for (key, seen) in rows {
         let word = seen.status().map_or("held", |s| s.word());
-        let (code, detail) = timeline::why(seen);
-        let since = show_duration(now.since(timeline::changed_at(seen)));
+        let (code, detail) = evidence::why(seen);
+        let since = show_duration(now.since(evidence::changed_at(seen)));
         match format {
             Format::Table => println!(
                 "{:<28} {:<12} {word:<20} {:>4} {since:>12}  {}{}",
@@ -307,7 +287,7 @@ fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, lim
                 "{}",
                 json!({
                     "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step, "status": word,
-                    "version": seen.version(), "code": code, "detail": detail, "changed_at": timeline::changed_at(seen),
+                    "version": seen.version(), "code": code, "detail": detail, "changed_at": evidence::changed_at(seen),
                 })
             ),
         }
@@ -324,7 +304,7 @@ fn send<C: Cluster>(
     command: &Command,
     format: Format,
 ) -> Result<ExitCode> {
-    publish(cluster, app, command)?;
+    orders::publish(cluster, app, command)?;
     if command.step.is_none() {
         let held = "nobody knows this operation yet; the command is held for an hour and answered on the results topic";
         match format {
@@ -358,18 +338,4 @@ fn send<C: Cluster>(
             ExitCode::from(Fault::Verdict.exit_code())
         }
     })
-}
-
-fn publish<C: Cluster>(cluster: &C, app: &ApplicationId, command: &Command) -> Result<()> {
-    let unreachable = |fault| {
-        Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("writing command {}", command.command_id)).because(fault)
-    };
-    let topic = topics::commands(app);
-    let info = cluster.admin().and_then(|a| a.topic(&topic)).map_err(unreachable)?;
-    let partitions = info.map(|t| t.partitions).ok_or_else(|| {
-        Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("writing a command: no topic {topic}")).next("check --app")
-    })?;
-    let message = commands::CommandRecord::new(app, partitions, command)?;
-    cluster.publish(&[message.as_record()], Duration::from_secs(20)).map_err(unreachable)?;
-    Ok(())
 }

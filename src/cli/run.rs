@@ -8,8 +8,14 @@ use clap::Args;
 
 use crate::admin::{AdminServer, Health, StoresSlot};
 use crate::app::{self, Process, ProcessEnd};
+use crate::config::ProcessConfig;
+use crate::console::server::router;
+use crate::console::{Console, Settings};
+use crate::dsl::Application;
 use crate::error::{Error, Fault, Result, codes};
+use crate::kafka::RdCluster;
 use crate::runtime::State;
+use crate::time::SystemClock;
 
 use super::{Connection, load};
 
@@ -60,10 +66,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();
     let stores = config.admin.stores.then(StoresSlot::default);
+    let console = console(&application, &config, &metrics, args)?;
     let server = match config.admin.listen.as_str() {
         "" => None,
         listen => {
-            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone(), stores.clone()))?;
+            let more = console.clone().map(router).unwrap_or_default();
+            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone(), stores.clone(), more))?;
             tracing::info!(address = %server.address, "metrics and health");
             Some(server)
         }
@@ -97,4 +105,21 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         ProcessEnd::Stopped => Ok(ExitCode::SUCCESS),
         ProcessEnd::Failed(e) => Err(e),
     }
+}
+
+/// The console of this member, where it is wanted.
+fn console(
+    application: &Application,
+    config: &ProcessConfig,
+    metrics: &prometheus::Registry,
+    args: &RunArgs,
+) -> Result<Option<Arc<Console>>> {
+    if !config.admin.console || config.admin.listen.is_empty() {
+        return Ok(None);
+    }
+    let cluster = RdCluster::new(app::kafka_config(config))?;
+    let settings = Settings::of(config, &config.admin.listen);
+    let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
+    let console = console.measured(metrics.clone()).of(application).configured(args.connection.explain()?);
+    Ok(Some(Arc::new(console)))
 }

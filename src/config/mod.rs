@@ -12,7 +12,8 @@ pub mod yaml;
 pub use self::cel::{BadExpression, CelExpr};
 pub use layers::{Flag, environment, load};
 pub use process::{
-    AdminSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads, TopicsSection,
+    AdminSection, ConsoleSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
+    TopicsSection,
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};

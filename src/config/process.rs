@@ -28,6 +28,8 @@ pub struct ProcessConfig {
     pub effects: EffectsSection,
     /// Metrics and health.
     pub admin: AdminSection,
+    /// Who may sign in at the console.
+    pub console: ConsoleSection,
     /// Topics at start.
     pub topics: TopicsSection,
     /// Longest time from SIGTERM to exit.
@@ -107,6 +109,19 @@ pub struct AdminSection {
     pub listen: String,
     /// Whether `/stores` answers there, too: stores hold payloads, and the port has no login.
     pub stores: bool,
+    /// Whether the console is served there, too.
+    pub console: bool,
+}
+
+/// Who may sign in at the console.
+#[derive(Clone, Debug)]
+pub struct ConsoleSection {
+    /// The file of tokens; without one nobody can sign in: the console is read-only and stays on loopback.
+    pub tokens: Option<PathBuf>,
+    /// How long a session lasts.
+    pub session: Span,
+    /// What sessions are signed with, where several processes share them.
+    pub session_secret: Option<SecretRef>,
 }
 
 /// Topics at start.
@@ -134,6 +149,7 @@ impl Default for ProcessConfig {
             group: GroupSection::default(),
             effects: EffectsSection::default(),
             admin: AdminSection::default(),
+            console: ConsoleSection::default(),
             topics: TopicsSection::default(),
             stop_within: Span(Duration::from_secs(20)),
         }
@@ -179,7 +195,13 @@ impl Default for EffectsSection {
 
 impl Default for AdminSection {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:9464".into(), stores: false }
+        Self { listen: "127.0.0.1:9464".into(), stores: false, console: false }
+    }
+}
+
+impl Default for ConsoleSection {
+    fn default() -> Self {
+        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None }
     }
 }
 

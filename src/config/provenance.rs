@@ -86,6 +86,12 @@ fn secret(given: &Option<SecretRef>) -> String {
     }
 }
 
+/// An address may have a login before its host.
+fn without_login(url: &str) -> String {
+    let found = url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1)));
+    found.map_or_else(|| url.to_owned(), |(scheme, rest)| format!("{scheme}://hidden@{rest}"))
+}
+
 /// Client settings whose values are secrets even where somebody wrote them out.
 fn hidden(name: &str) -> bool {
     ["password", "secret", "token", "key.pem", "sasl.jaas", "oauthbearer.config"].iter().any(|part| name.contains(part))
@@ -96,7 +102,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
     let optional = |v: &Option<String>| v.clone().unwrap_or_default();
     let mut all: Vec<(String, String)> = vec![
         ("brokers".into(), c.brokers.clone()),
-        ("registry.url".into(), c.registry.url.clone()),
+        ("registry.url".into(), without_login(&c.registry.url)),
         ("registry.username".into(), optional(&c.registry.username)),
         ("registry.password".into(), secret(&c.registry.password)),
         ("registry.token".into(), secret(&c.registry.token)),
@@ -116,6 +122,10 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("effects.key_secret".into(), secret(&c.effects.key_secret)),
         ("admin.listen".into(), c.admin.listen.clone()),
         ("admin.stores".into(), c.admin.stores.to_string()),
+        ("admin.console".into(), c.admin.console.to_string()),
+        ("console.tokens".into(), c.console.tokens.as_ref().map(|p| p.display().to_string()).unwrap_or_default()),
+        ("console.session".into(), c.console.session.to_string()),
+        ("console.session_secret".into(), secret(&c.console.session_secret)),
         ("topics.create".into(), c.topics.create.to_string()),
         ("topics.replication".into(), c.topics.replication.to_string()),
         ("topics.partitions".into(), c.topics.partitions.to_string()),
@@ -150,7 +160,7 @@ mod tests {
     fn each_value_says_where_it_comes_from_and_secrets_stay_hidden() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("readback.yaml");
-        let text = "brokers: f:1\nstate: { dir: /f, cache: 1 MB }\nregistry: { url: \"http://r\", password: { env: PW } }\n\
+        let text = "brokers: f:1\nstate: { dir: /f, cache: 1 MB }\nregistry: { url: \"http://me:MARK@r\", password: { env: PW } }\n\
                     kafka: { client.rack: a, sasl.password: MARK }\n";
         std::fs::write(&file, text).unwrap();
         let env = [("READBACK_STATE__DIR", "/x"), ("READBACK_KAFKA__SSL_KEY_PASSWORD", "MARK")];
@@ -161,6 +171,7 @@ mod tests {
         assert_eq!(of("state.dir"), ("/x", "READBACK_STATE__DIR"));
         assert_eq!(of("threads.stream"), ("1", "default"));
         assert!(of("state.cache").1.ends_with("readback.yaml:2"), "{:?}", of("state.cache"));
+        assert_eq!(of("registry.url").0, "http://hidden@r");
         assert_eq!(of("registry.password").0, "{ env: PW }");
         assert_eq!(of("kafka.client.rack").0, "a");
         assert!(all.iter().all(|s| !s.value.contains("MARK") && !s.from.contains("MARK")), "{all:?}");

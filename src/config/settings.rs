@@ -27,6 +27,7 @@ static PROCESS: Shape = Shape {
         Key::new("group", Type::Map(&GROUP), "group and transaction times"),
         Key::new("effects", Type::Map(&EFFECTS), "the effect stage"),
         Key::new("admin", Type::Map(&ADMIN), "metrics and health"),
+        Key::new("console", Type::Map(&CONSOLE), "who may sign in at the console"),
         Key::new("topics", Type::Map(&TOPICS), "topics at start"),
         Key::new("stop_within", Type::Duration, "longest time from SIGTERM to exit; default 20s"),
     ],
@@ -100,6 +101,17 @@ static ADMIN: Shape = Shape {
     keys: &[
         Key::new("listen", Type::Text, "host:port; port 0 takes a free one, empty: nowhere; default 127.0.0.1:9464"),
         Key::new("stores", Type::Boolean, "answer queries of stores there too, to whoever can reach it; default false"),
+        Key::new("console", Type::Boolean, "serve the console there, too; default false"),
+    ],
+};
+
+static CONSOLE: Shape = Shape {
+    name: "Console",
+    doc: "Who may sign in at the console.",
+    keys: &[
+        Key::new("tokens", Type::Text, "the file of tokens; default none: the console is read-only and stays on loopback"),
+        Key::new("session", Type::Duration, "how long a session lasts; default 8h"),
+        Key::new("session_secret", Type::Secret, "what sessions are signed with where several processes share them, by reference"),
     ],
 };
 
@@ -161,6 +173,12 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     if let Some(a) = section(&f, "admin", &ADMIN, d) {
         set(&mut c.admin.listen, a.get("listen").and_then(|n| address(n, d)));
         set(&mut c.admin.stores, a.get("stores").and_then(|n| n.boolean(d)));
+        set(&mut c.admin.console, a.get("console").and_then(|n| n.boolean(d)));
+    }
+    if let Some(s) = section(&f, "console", &CONSOLE, d) {
+        c.console.tokens = s.text("tokens", d).filter(|t| !t.is_empty()).map(PathBuf::from);
+        span(&mut c.console.session, &s, "session", d);
+        c.console.session_secret = s.get("session_secret").and_then(|n| n.secret(d));
     }
     if let Some(t) = section(&f, "topics", &TOPICS, d) {
         set(&mut c.topics.create, t.get("create").and_then(|n| n.boolean(d)));

@@ -1,5 +1,6 @@
-//! TopologyTestDriver on the in-process log; recorded input against expected output.
+//! TopologyTestDriver on the in-process log; recorded input against expected output, and through two versions of an application.
 
+pub mod compare;
 mod member;
 pub mod recorded;
 mod test_driver;

@@ -27,6 +27,8 @@ use super::wire::Scripted;
 /// What a run came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Done {
+    /// How many records were fed.
+    pub inputs: usize,
     /// How many records were written.
     pub records: usize,
     /// Where what is expected stands.
@@ -35,7 +37,7 @@ pub struct Done {
 
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-enum Line {
+pub(super) enum Line {
     Record(Record),
     Advance { advance: String },
     Target { target: String, answer: Reply },
@@ -43,12 +45,12 @@ enum Line {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
-    topic: String,
+pub(super) struct Record {
+    pub(super) topic: String,
     #[serde(default)]
     key: Value,
     #[serde(default)]
-    value: Value,
+    pub(super) value: Value,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     timestamp: Option<String>,
@@ -56,7 +58,7 @@ struct Record {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Reply {
+pub(super) enum Reply {
     Whole {
         status: u16,
         #[serde(default)]
@@ -75,14 +77,8 @@ enum Reply {
 pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> {
     let (input, expected) = (dir.join("input.jsonl"), dir.join("expected.jsonl"));
     let lines = lines(&input)?;
-    let start = lines.iter().find_map(|(_, line)| match line {
-        Line::Record(r) => r.timestamp.as_deref().and_then(time),
-        _ => None,
-    });
-    let mut driver = match start {
-        Some(at) => TopologyTestDriver::at(application, at)?,
-        None => TopologyTestDriver::new(application)?,
-    };
+    let inputs = lines.iter().filter(|(_, line)| matches!(line, Line::Record(_))).count();
+    let mut driver = started(application, &lines)?;
     let mut written: BTreeMap<TopicName, Vec<Output>> = outputs(application).into_iter().map(|t| (t, Vec::new())).collect();
     for (n, line) in lines {
         play(&mut driver, line, &written).map_err(|e| at(&input, n, e))?;
@@ -101,16 +97,28 @@ pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> 
         true => write(&expected, &found)?,
         false => compare(&expected, &found)?,
     }
-    Ok(Done { records, expected })
+    Ok(Done { inputs, records, expected })
+}
+
+/// A driver that begins at the time of the first record that has one.
+pub(super) fn started(application: &Application, lines: &[(usize, Line)]) -> Result<TopologyTestDriver> {
+    let start = lines.iter().find_map(|(_, line)| match line {
+        Line::Record(r) => r.timestamp.as_deref().and_then(time),
+        _ => None,
+    });
+    match start {
+        Some(at) => TopologyTestDriver::at(application, at),
+        None => TopologyTestDriver::new(application),
+    }
 }
 
 /// The topics of the user's that an application writes.
-fn outputs(application: &Application) -> Vec<TopicName> {
+pub(super) fn outputs(application: &Application) -> Vec<TopicName> {
     let own = application.results.iter().chain(&application.dead_letters).cloned();
     application.topology.external_sinks().into_iter().chain(own).collect()
 }
 
-fn lines(path: &Path) -> Result<Vec<(usize, Line)>> {
+pub(super) fn lines(path: &Path) -> Result<Vec<(usize, Line)>> {
     let text = std::fs::read_to_string(path).map_err(|e| {
         Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display()))
             .because(e)
@@ -130,7 +138,7 @@ fn lines(path: &Path) -> Result<Vec<(usize, Line)>> {
         .collect()
 }
 
-fn play(driver: &mut TopologyTestDriver, line: Line, written: &BTreeMap<TopicName, Vec<Output>>) -> Result<()> {
+pub(super) fn play(driver: &mut TopologyTestDriver, line: Line, written: &BTreeMap<TopicName, Vec<Output>>) -> Result<()> {
     let wrong = |what: String| Error::new(codes::BAD_VALUE, Fault::Configuration, what);
     match line {
         Line::Advance { advance } => {
@@ -181,7 +189,7 @@ fn bytes(value: &Value) -> Option<Vec<u8>> {
 }
 
 /// Fills plan hashes in, as an approver would who has read the results.
-fn with_plans(value: Value, written: &BTreeMap<TopicName, Vec<Output>>) -> Value {
+pub(super) fn with_plans(value: Value, written: &BTreeMap<TopicName, Vec<Output>>) -> Value {
     match value {
         Value::Object(map) => Value::Object(map.into_iter().map(|(k, v)| (k, with_plans(v, written))).collect()),
         Value::String(text) => {
@@ -201,7 +209,7 @@ fn time(text: &str) -> Option<WallTime> {
 }
 
 /// A record as a line; times of processing are left out.
-fn shown(topic: &TopicName, record: &Output) -> Value {
+pub(super) fn shown(topic: &TopicName, record: &Output) -> Value {
     let mut value = record.json();
     if let Value::Object(map) = &mut value
         && record.headers.text(headers::SCHEMA).is_some()
@@ -244,6 +252,6 @@ fn compare(path: &Path, found: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn at(path: &Path, line: usize, error: Error) -> Error {
+pub(super) fn at(path: &Path, line: usize, error: Error) -> Error {
     Error { doing: format!("{} (at {}:{line})", error.doing, path.display()), ..error }
 }

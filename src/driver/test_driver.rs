@@ -131,7 +131,7 @@ pub struct TopologyTestDriver {
     application: ApplicationId,
     clock: Arc<ManualClock>,
     pub(super) cluster: MemoryCluster,
-    port: Arc<ScriptedPort>,
+    pub(super) port: Arc<ScriptedPort>,
     member: Member,
     ground: Ground,
     stores: Stores,

@@ -62,6 +62,18 @@ impl ScriptedPort {
         self.state().scripts.entry(call.to_owned()).or_default().push_back(what);
     }
 
+    /// How many answers of this call wait.
+    pub(super) fn waiting(&self, call: &str) -> usize {
+        self.state().scripts.get(call).map_or(0, VecDeque::len)
+    }
+
+    /// Drops the oldest answers of this call that nobody came for, until so many are left.
+    pub(super) fn drop_to(&self, call: &str, left: usize) {
+        if let Some(answers) = self.state().scripts.get_mut(call) {
+            answers.drain(..answers.len().saturating_sub(left));
+        }
+    }
+
     /// What answers calls that have no script.
     pub(super) fn serve(&self, target: Served) {
         self.state().served = Some(target);

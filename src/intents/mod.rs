@@ -26,6 +26,10 @@ pub mod topics {
     pub fn commands(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}-commands"))
     }
+    /// What people did at the console, or tried to do.
+    pub fn audit(app: &ApplicationId) -> TopicName {
+        TopicName::from(format!("{app}-audit"))
+    }
     /// Members write forwarded commands, queries and hearsay; the effect unit reads.
     pub fn control(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}-control"))

@@ -75,6 +75,10 @@ impl PublicSink {
             .with(names::CE_TYPE, format!("readback.result.{}", result.status.word()))
             .with(names::CE_SOURCE, source.to_owned())
             .with(names::CE_SPECVERSION, "1.0");
+        let headers = match result.operation_id.replay_number() {
+            Some(_) => headers.with(names::REPLAY_OF, result.operation_id.root().to_string()),
+            None => headers,
+        };
         self.record(result.topic_key(), &result.operation_id, result, headers)
     }
 

@@ -1,6 +1,7 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
 mod conformance;
+mod console;
 mod dead_letters;
 mod faults;
 mod kills;

@@ -63,7 +63,7 @@ fn start(name: &str, dir: &Path) -> Running {
         config.state.dir = dir;
         let tokio = tokio::runtime::Runtime::new().expect("a runtime");
         let (metrics, stores) = (prometheus::Registry::new(), StoresSlot::default());
-        let serve = AdminServer::start("127.0.0.1:0", metrics.clone(), Arc::default(), Some(stores.clone()));
+        let serve = AdminServer::start("127.0.0.1:0", metrics.clone(), Arc::default(), Some(stores.clone()), Default::default());
         let server = tokio.block_on(serve).expect("a free port");
         ready.send(server.address).expect("told");
         let waiting = |e: &readback::error::Error| panic!("{e}");

@@ -89,11 +89,14 @@ fn diff_and_reset_know_what_is_open_and_what_was_deployed() {
     let (dir, app) = webhook(work.path());
     let admin = shared.cluster.admin().expect("admin");
     let (exit, told, error) = readback(&["diff", &dir]);
-    assert!(exit == Some(2) || told.contains("no member has stored"), "{told}{error}");
+    assert!(exit == Some(1) && told.contains("no member has stored"), "{told}{error}");
+    assert!(told.contains(&format!("{app}.requests")) && told.contains("RB0302"), "{told}");
     let mut member = start(&dir, work.path(), "first", "");
     ask(&shared, &app, "1");
     let listed = || readback(&["ops", "list", "--app", &app, "--output", "json"]).1;
     until("the operation is known", || listed().contains("deliver-1").then_some(()));
+
+    until("what runs is stored", || readback(&["diff", &dir]).1.contains("that readback").then_some(()));
 
     let (exit, told, error) = readback(&["reset", &dir, "--execute", "--forget-operations", "--reason", "test"]);
     assert!(exit == Some(1) && error.contains("members are alive"), "{told}{error}");
@@ -220,4 +223,29 @@ fn new_reads_the_schema_of_a_topic_that_exists() {
     let (exit, told, error) = readback(&["check", dir, "--live", "--output", "json"]);
     let report: Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{exit:?} {told}{error}"));
     assert_eq!(report["schema"], "readback.check/1");
+    let seen = |t: &&Value| t["name"] == topic.as_str() && t["partitions"] == 2 && t["settings"]["min.insync.replicas"].is_string();
+    assert!(report["topics"].as_array().is_some_and(|all| all.iter().any(|t| seen(&t))), "{told}");
+    assert!(report["broker"]["transaction.max.timeout.ms"].is_string(), "{told}");
+}
+
+/// If this broke, people would be told figures of an installation that nobody measured, or find a bench's topics on their cluster.
+#[test]
+fn bench_measures_both_sides_and_cleans_up() {
+    let shared = shared();
+    let args = ["bench", "--records", "300000", "--rounds", "1", "--count", "20", "--rate", "20", "--output", "json"];
+    let (exit, told, error) = readback(&args);
+    assert_eq!(exit, Some(0), "{error}");
+    let report: Value = serde_json::from_str(&told).expect("one object");
+    assert_eq!((report["schema"].as_str(), report["local"].as_bool()), (Some("readback.bench/1"), Some(false)));
+    for (part, member) in [("passthrough", "per_second"), ("passthrough", "cpu_us"), ("effects", "p50_ms"), ("effects", "p99_ms")] {
+        for side in ["bare", "readback"] {
+            assert!(report[part][side][member].as_f64().is_some_and(|n| n > 0.0), "{part} {side} {member}: {told}");
+        }
+        let number = |side: &str| report[part][side][member].as_f64().expect("a number");
+        let ratio = report[part]["ratio"][member].as_f64().expect("a ratio");
+        assert!((ratio - number("readback") / number("bare")).abs() < 1e-9, "{told}");
+    }
+    let admin = shared.cluster.admin().expect("admin");
+    let mine = |t: &str| t.starts_with("readback-bench-");
+    until("its topics are gone", || (!admin.topics().ok()?.iter().any(|t| mine(t.name.as_str()))).then_some(()));
 }

@@ -8,7 +8,7 @@ use super::{golden, readback, root};
 /// If this broke, a person who asks for help would get none, or one that does not teach.
 #[test]
 fn help_teaches_here_too() {
-    for command in ["completions", "config", "diff", "man", "metrics", "new", "reset"] {
+    for command in ["bench", "completions", "config", "diff", "man", "metrics", "new", "reset"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
     golden("help-config-show", &["config", "show", "--help"]);
@@ -131,4 +131,28 @@ fn reset_refuses_what_it_can_not_read() {
     assert!(exit == Some(3) && error.contains("RB0301"), "{error}");
     let (exit, _, error) = code(&["diff", "topology/orders", "--brokers", "127.0.0.1:1"]);
     assert!(exit == Some(3) && error.contains("RB0301"), "{error}");
+}
+
+/// If this broke, an administrator would not be told what to allow, or a reviewer would get half a page.
+#[test]
+fn check_prints_permissions_and_writes_a_page() {
+    golden("check-permissions", &["check", "topology/webhook", "--permissions"]);
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("report.html");
+    let (exit, told, error) = code(&["check", "topology/webhook", "--html", file.to_str().expect("text"), "--output", "json"]);
+    assert!(exit == Some(0) && error.starts_with("wrote "), "{error}");
+    let report: serde_json::Value = serde_json::from_str(&told).expect("one JSON object");
+    assert!(report["permissions"].as_array().is_some_and(|p| p.len() > 8), "{told}");
+    let page = std::fs::read_to_string(file).expect("a page");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>") && page.contains("outbox → notices#create"), "{page}");
+}
+
+/// If this broke, nobody could tell what a topology costs before there is a broker.
+#[test]
+fn bench_measures_a_topology_without_a_broker() {
+    let (exit, told, error) = code(&["bench", "topology/webhook", "--output", "json"]);
+    assert_eq!(exit, Some(0), "{error}");
+    let report: serde_json::Value = serde_json::from_str(&told).expect("one JSON object");
+    assert!(report["recorded"]["ratio"]["cpu_us"].as_f64().is_some_and(|r| r > 1.0), "{told}");
+    assert_eq!(code(&["bench", "topology/webhook", "--effects"]).0, Some(2));
 }

@@ -102,8 +102,9 @@ impl Case {
             let out = !matches!(op, Op::Table);
             match op {
                 Op::Table => tables.push(name.clone()),
-                // The key of a window is written out for people; nothing reads on from there.
-                Op::Window { .. } => {}
+                // The key of a window is written out for people, and the pairs of one moment have no order between them: nothing reads
+                // on from there.
+                Op::Window { .. } | Op::JoinStream { .. } => {}
                 _ => streams.push(name.clone()),
             }
             steps.push(Step { name, from, out, op });
@@ -176,18 +177,25 @@ fn stateful(rng: &mut Rng, streams: &[String], tables: &[String]) -> Op {
 }
 
 fn input(rng: &mut Rng, may_be_late: bool) -> Vec<Input> {
-    let mut now = 1_700_000_000_000_i64 + rng.below(5_000) as i64;
-    (0..10 + rng.below(51))
+    // Mostly on the bounds of windows, where one millisecond decides.
+    let mut now = 1_700_000_000_000_i64 + rng.below(10) as i64 * 500;
+    let mut input: Vec<Input> = (0..10 + rng.below(51))
         .map(|_| {
             let topic = pick(rng, &["a", "a", "a", "b", "b", "t"]).to_owned();
-            now += [0, 1, 300, 900, 1_500][rng.below(5) as usize];
-            let late = if rng.below(5) == 0 && may_be_late { [1, 500, 2_500, 8_000][rng.below(4) as usize] } else { 0 };
+            now += [0, 0, 500, 500, 500, 1_000, 1_500, 1, 499][rng.below(9) as usize];
+            let late =
+                if rng.below(5) == 0 && may_be_late { [1, 500, 1_000, 2_500, 5_000, 8_000][rng.below(6) as usize] } else { 0 };
             let table = topic == "t";
             let key = (table || rng.below(20) > 0).then(|| format!("k{}", rng.below(3)));
             let value = (!table || rng.below(4) > 0).then(|| rng.below(10) as i64);
             Input { topic, key, value, ts: now - late }
         })
-        .collect()
+        .collect();
+    // What is open closes.
+    for (topic, later) in [("a", 12_000), ("b", 12_000), ("a", 24_000), ("b", 24_000)] {
+        input.push(Input { topic: topic.into(), key: Some("last".into()), value: Some(1), ts: now + later });
+    }
+    input
 }
 
 impl Op {

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use case::{Case, Input, Written};
+use case::{Case, Input, Op, Written};
 use readback::declare;
 use readback::driver::TopologyTestDriver;
 use readback::record::Headers;
@@ -59,9 +59,14 @@ fn ours(case: &Case) -> Vec<Written> {
     written
 }
 
-/// Order counts among the records of a key.
-fn by_key(mut written: Vec<Written>) -> Vec<Written> {
-    written.sort_by(|a, b| (&a.topic, &a.key).cmp(&(&b.topic, &b.key)));
+/// Order counts among the records of a key, but for pairs of streams: those of one moment come as the two sides are read.
+fn by_key(case: &Case, mut written: Vec<Written>) -> Vec<Written> {
+    let pairs =
+        |topic: &str| case.steps.iter().any(|s| matches!(s.op, Op::JoinStream { .. }) && topic == format!("out-{}", s.name));
+    written.sort_by(|a, b| {
+        let place = (&a.topic, &a.key).cmp(&(&b.topic, &b.key));
+        if pairs(&a.topic) { place.then_with(|| a.cmp(b)) } else { place }
+    });
     written
 }
 
@@ -77,8 +82,15 @@ fn without_steps_back(written: &[Written]) -> Vec<Written> {
 
 /// Differences, for people: what only one side wrote, and what both wrote in another order.
 fn difference(case: &Case, theirs: &[Written]) -> Option<String> {
-    let ours = by_key(ours(case));
-    let theirs = by_key(without_steps_back(theirs));
+    let ours = ours(case);
+    if std::env::var_os("READBACK_SHOW").is_some() {
+        for (a, b) in ours.iter().zip(theirs) {
+            let line = |w: &Written| format!("{} {:?}={:?}@{}", w.topic, w.key, w.value, w.ts - 1_700_000_000_000);
+            eprintln!("{:60} {}", line(a), line(b));
+        }
+    }
+    let ours = by_key(case, ours);
+    let theirs = by_key(case, without_steps_back(theirs));
     if ours == theirs {
         return None;
     }

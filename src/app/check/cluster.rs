@@ -29,7 +29,9 @@ pub fn against(
 ) -> Result<()> {
     let brokers = admin.brokers().map_err(error_of)?;
     report.cluster.push(if brokers == 1 { "1 broker".into() } else { format!("{brokers} brokers") });
-    broker_settings(report, config, &admin.broker_config().map_err(error_of)?, brokers);
+    let found = admin.broker_config().map_err(error_of)?;
+    report.broker = super::chosen(&found, super::BROKER_SETTINGS);
+    broker_settings(report, config, &found, brokers);
     topics::of_the_user(report, application, config, admin)?;
     let counts = external_counts(application, admin)?;
     match application.topology.layout(&counts, None) {

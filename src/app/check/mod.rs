@@ -1,7 +1,10 @@
 //! What an application promises on which edge, by what, and under which assumptions; and whether a cluster lets it.
 
 mod cluster;
+mod permissions;
 mod topics;
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,6 +21,7 @@ use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
 
 pub use cluster::{against, timeouts};
+pub use permissions::{Permission, permissions};
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -92,6 +96,54 @@ pub struct Report {
     pub warnings: Vec<Finding>,
     /// What is not promised.
     pub not_promised: Vec<String>,
+    /// Topics as a cluster has them; empty offline.
+    pub topics: Vec<TopicSeen>,
+    /// Limits of the brokers that bear on the application; empty offline.
+    pub broker: BTreeMap<String, String>,
+    /// Permissions that members and tools need.
+    pub permissions: Vec<Permission>,
+}
+
+/// A topic of the application as a cluster has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TopicSeen {
+    /// Its name.
+    pub name: String,
+    /// Its partition count.
+    pub partitions: u32,
+    /// Its replication factor.
+    pub replication: u32,
+    /// Settings that a promise rests on.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Settings of topics that a promise rests on.
+const TOPIC_SETTINGS: &[&str] = &[
+    "cleanup.policy",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "unclean.leader.election.enable",
+];
+/// Settings of brokers that bear on a member.
+const BROKER_SETTINGS: &[&str] = &[
+    "auto.create.topics.enable",
+    "default.replication.factor",
+    "group.max.session.timeout.ms",
+    "group.min.session.timeout.ms",
+    "message.max.bytes",
+    "min.insync.replicas",
+    "offsets.retention.minutes",
+    "offsets.topic.replication.factor",
+    "transaction.max.timeout.ms",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.replication.factor",
+    "transactional.id.expiration.ms",
+];
+
+fn chosen(found: &BTreeMap<String, String>, keys: &[&str]) -> BTreeMap<String, String> {
+    keys.iter().filter_map(|k| Some(((*k).to_owned(), found.get(*k)?.clone()))).collect()
 }
 
 impl Report {
@@ -110,6 +162,9 @@ impl Report {
             contradictions: Vec::new(),
             warnings: told.collect(),
             not_promised: not_promised(application),
+            topics: Vec::new(),
+            broker: BTreeMap::new(),
+            permissions: permissions(application),
         }
     }
 
@@ -118,7 +173,8 @@ impl Report {
         json!({
             "schema": "readback.check/1", "application": self.application, "version": self.version, "cluster": self.cluster,
             "edges": self.edges, "assumptions": self.assumptions, "contradictions": self.contradictions,
-            "warnings": self.warnings, "not_promised": self.not_promised,
+            "warnings": self.warnings, "not_promised": self.not_promised, "topics": self.topics, "broker": self.broker,
+            "permissions": self.permissions,
         })
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn of_the_user(report: &mut Report, application: &Application, config
         };
         let settings = admin.topic_config(name).map_err(error_of)?;
         durability(report, &info, &settings);
+        report.topics.push(seen(&info, &settings));
         if asks_for_effects(application, name) {
             requests(report, application, name, &settings);
         }
@@ -43,6 +44,7 @@ pub(super) fn of_ours(report: &mut Report, wanted: &[InternalTopic], admin: &dyn
         };
         let settings = admin.topic_config(&topic.name).map_err(error_of)?;
         durability(report, &info, &settings);
+        report.topics.push(seen(&info, &settings));
         for d in differences(topic, info.partitions, &settings) {
             let text = format!("{}: its {} is {}, this version wants {}", topic.name, d.what, d.actual, d.expected);
             match d.refused {
@@ -60,6 +62,11 @@ pub(super) fn of_ours(report: &mut Report, wanted: &[InternalTopic], admin: &dyn
         n => format!("{} internal topics, {n} of them to be created", wanted.len()),
     });
     Ok(())
+}
+
+fn seen(info: &TopicInfo, settings: &BTreeMap<String, String>) -> super::TopicSeen {
+    let settings = super::chosen(settings, super::TOPIC_SETTINGS);
+    super::TopicSeen { name: info.name.to_string(), partitions: info.partitions, replication: info.replication, settings }
 }
 
 fn missing(report: &mut Report, name: &TopicName, config: &ProcessConfig) {

@@ -44,11 +44,15 @@ fn resting(cluster: &MemoryCluster) -> Vec<Place> {
 }
 
 fn replay(driver: &mut TopologyTestDriver, picked: &[Place], deadline: Option<Duration>) -> Vec<Replayed> {
-    let (app, order) = (ApplicationId::new("asked"), order(driver, deadline));
+    replay_of("asked", driver, picked, deadline)
+}
+
+fn replay_of(app: &str, driver: &mut TopologyTestDriver, picked: &[Place], deadline: Option<Duration>) -> Vec<Replayed> {
+    let (app, order, topic) = (ApplicationId::new(app), order(driver, deadline), picked[0].tp.topic.clone());
     let mut operations = Operations::open(&driver.cluster, &app).unwrap();
     operations.catch_up().unwrap();
     let known = Known { operations: &operations.seen, partitions: &|_| Some(1) };
-    let done = Replayer::open(&driver.cluster, &app).unwrap().replay(&TopicName::new("dead"), picked, &known, &order).unwrap();
+    let done = Replayer::open(&driver.cluster, &app).unwrap().replay(&topic, picked, &known, &order).unwrap();
     driver.advance(Duration::from_secs(5)).unwrap();
     done
 }
@@ -239,4 +243,152 @@ fn an_intent_does_not_go_back() {
     driver.cluster.publish(&[plain(&TopicName::new("dead"), b"", &names)], Duration::ZERO).unwrap();
     let there = dead(&driver.cluster);
     assert!(matches!(there.letters.values().next().unwrap().back(), Back::Nowhere(_)));
+}
+
+/// The results so far: operation, status, and whose replay it is.
+fn told(driver: &mut TopologyTestDriver, topic: &str) -> Vec<(String, Status, Option<String>)> {
+    let of = |o: crate::driver::Output| {
+        let r: ResultRecord = internal::decode(&o.value.unwrap()).unwrap();
+        (r.operation_id.to_string(), r.status, o.headers.text(headers::REPLAY_OF).map(str::to_owned))
+    };
+    driver.read_output(topic).into_iter().map(of).collect()
+}
+
+/// If this broke, an operation that has ended would come to life again under its own ID, work that exists would be made a second time,
+/// or two replays would run side by side.
+#[test]
+fn what_has_ended_is_replayed_as_a_new_operation_once_it_did_not_happen() {
+    let (mut driver, calls) = counted();
+    driver.advance(MINUTE * 11).unwrap();
+    asked(&mut driver);
+    assert_eq!(told(&mut driver, "results"), [("op-1".to_owned(), Status::Expired, None)]);
+    let expired = resting(&driver.cluster);
+    assert_eq!(driver.dead_letters(codes::REQUEST_EXPIRED), 1);
+    // The same letter twice more, as a broker or a person may copy it.
+    let letter = driver.cluster.records(&TopicName::new("dead"), Isolation::Committed).remove(0);
+    for _ in 0..2 {
+        let copy = OutRecord {
+            topic: &letter.tp.topic,
+            partition: None,
+            timestamp: letter.timestamp,
+            key: letter.key.as_deref(),
+            value: letter.value.as_deref(),
+            headers: Some(&letter.headers),
+        };
+        driver.cluster.publish(&[copy], Duration::ZERO).unwrap();
+    }
+    let copies: Vec<Place> = resting(&driver.cluster).into_iter().filter(|p| *p != expired[0]).collect();
+
+    driver.serve(|_, _| Scripted::Lost);
+    assert!(replay(&mut driver, &expired, Some(MINUTE * 3))[0].outcome.is_ok());
+    let (id, status, whose) = told(&mut driver, "results").pop().unwrap();
+    assert_eq!((id.as_str(), status, whose.as_deref()), ("op-1.r1", Status::Parked, Some("op-1")), "a lost answer");
+    assert!(replay(&mut driver, &copies[..1], Some(MINUTE * 3))[0].outcome.is_ok());
+    assert_eq!(driver.dead_letters(codes::REPLAY_REFUSED), 1, "one at a time: it died again, with the reason");
+
+    // The replay is delivered once more: it is the same operation.
+    let topic = crate::agent::intake_topic(&ApplicationId::new("asked"));
+    let first = driver
+        .cluster
+        .records(&topic, Isolation::Committed)
+        .into_iter()
+        .find(|r| r.headers.get(headers::REPLAY_OF).is_some())
+        .unwrap();
+    driver.pipe(topic.as_str(), first.key.as_deref(), first.value.as_deref(), first.headers.clone(), None).unwrap();
+    assert!(told(&mut driver, "results").iter().all(|(id, ..)| id != "op-1.r2"));
+
+    // A person finds that it happened: then it is not made again.
+    let order = crate::outbox::commands::Order {
+        tenant: None,
+        operation_id: crate::ids::OperationId::new("op-1.r1"),
+        step: None,
+        seen: None,
+        by: "person@acme".into(),
+        second: None,
+        reason: "it is there".into(),
+        evidence: None,
+        at: driver.now(),
+        hold: MINUTE,
+    };
+    let mut command = crate::outbox::commands::resolve(order, crate::intents::Resolution::Applied);
+    let mut operations = Operations::open(&driver.cluster, &ApplicationId::new("asked")).unwrap();
+    operations.catch_up().unwrap();
+    let seen = operations.find(&command.operation_id).pop().unwrap().1.version();
+    command.seen = Some(seen);
+    let record = crate::outbox::commands::CommandRecord::new(&ApplicationId::new("asked"), 1, &command).unwrap();
+    driver.pipe(record.topic.as_str(), Some(&record.key), Some(&record.value), record.headers.clone(), None).unwrap();
+    assert_eq!(told(&mut driver, "results").pop().map(|t| (t.0, t.1)), Some(("op-1.r1".to_owned(), Status::ResolvedApplied)));
+    operations.catch_up().unwrap();
+    let kept = operations.find(&command.operation_id).pop().unwrap().1.record.clone().unwrap();
+    assert_eq!((kept.stage, kept.status), (crate::outbox::Stage::Ended, Status::ResolvedApplied), "its own record is told of it");
+    replay(&mut driver, &copies[1..], Some(MINUTE * 3));
+    assert_eq!(driver.dead_letters(codes::REPLAY_REFUSED), 2);
+    assert!(told(&mut driver, "results").iter().all(|(id, ..)| id != "op-1.r2"));
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+/// If this broke, somebody could take the ID of a replay beforehand, or pass one off.
+#[test]
+fn nobody_else_may_use_the_id_of_a_replay() {
+    let (mut driver, calls) = counted();
+    driver.advance(MINUTE * 6).unwrap();
+    ask(&mut driver, &parameters("op-1.r1", None, &json!({ "to": "a@example.org" })));
+    driver.advance(Duration::from_secs(5)).unwrap();
+    assert_eq!(driver.dead_letters(codes::REQUEST_INVALID), 1);
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+/// If this broke, a yes that was given to the first one would send the replay: other bytes, another key, another day.
+#[test]
+fn an_approval_of_the_first_one_does_not_carry_over() {
+    use crate::config::yaml;
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/orders");
+    let application = yaml::offline(|| crate::declare::load(&dir).unwrap_or_else(|d| panic!("{d}"))).application;
+    let start = WallTime(1_767_225_600_000);
+    let mut driver = yaml::offline(|| TopologyTestDriver::at(&application, start)).unwrap();
+    let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = calls.clone();
+    driver.serve(move |call, request| match call {
+        "model#chat" => {
+            let plan = json!({ "sku": "SKU-4", "quantity": 60, "total": 600 }).to_string();
+            says(200, &json!({ "id": "c", "choices": [{ "message": { "content": plan } }], "usage": { "total_tokens": 9 } }))
+        }
+        "orders#create" => {
+            counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            says(201, &json!({ "id": "o-1" }))
+        }
+        _ => {
+            let key = request.query.split('&').find_map(|p| p.strip_prefix("ref=")).unwrap_or_default();
+            says(200, &json!({ "items": [{ "id": "o-1", "client_ref": key, "sku": "SKU-4", "quantity": 60 }], "next": null }))
+        }
+    });
+    let request = json!({
+        "operation_id": "op-9", "message_id": "m-9", "attempt_id": null, "tenant": "acme", "requester": "agent:buyer",
+        "resource": "order/A-9", "resource_version": "1", "action": "order.create",
+        "input": { "media_type": "application/json", "inline": "{}", "locator": null, "sha256": null },
+        "deadline": start.plus(MINUTE).0, "required_permissions": ["orders:create"], "approval_ref": "a-1",
+        "cost_estimate": { "tokens": 0, "bytes": 0, "tool_calls": 1 },
+        "written_for": { "topology": null, "prompt": null, "tools": null }, "traceparent": null,
+    });
+    driver.advance(MINUTE * 2).unwrap();
+    driver.pipe("agent.requests", Some(b"op-9"), Some(request.to_string().as_bytes()), Headers::new(), None).unwrap();
+    let dead = DeadLetters::read(&driver.cluster, &TopicName::new("agent.dead")).unwrap();
+    let letters: Vec<Place> = dead.resting().map(|l| l.place.clone()).collect();
+    assert!(replay_of("orders", &mut driver, &letters, Some(MINUTE * 10))[0].outcome.is_ok());
+    let results = driver.read_output("agent.results");
+    let waits: ResultRecord = internal::decode(results.last().unwrap().value.as_deref().unwrap()).unwrap();
+    assert_eq!((waits.operation_id.as_str(), waits.status), ("op-9.r1", Status::AwaitingApproval));
+    let approve = |driver: &mut TopologyTestDriver, id: &str, operation: &str| {
+        let yes = json!({
+            "approval_id": id, "tenant": "acme", "operation_id": operation, "plan_hash": waits.plan_hash, "approver": "approver@acme",
+            "decision": "approve", "expires_at": start.plus(MINUTE * 60).0, "policy_version": "1", "reason": null,
+        });
+        driver.pipe("agent.approvals", Some(operation.as_bytes()), Some(yes.to_string().as_bytes()), Headers::new(), None).unwrap();
+        driver.advance(Duration::from_secs(5)).unwrap();
+    };
+    approve(&mut driver, "a-1", "op-9");
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 0, "it was given to the first one");
+    approve(&mut driver, "a-2", "op-9.r1");
+    assert_eq!(told(&mut driver, "agent.results").pop().map(|t| (t.0, t.1)), Some(("op-9.r1".to_owned(), Status::Confirmed)));
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1);
 }

@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::contract::{Contract, Promise};
+use crate::http::{Done, Finished, HttpPort, Outgoing, Wire};
+use crate::ids::CallName;
 use crate::intents::Status;
+use crate::probe::{Finding, Probe};
+use crate::time::{Clock, SystemClock};
 
 /// What the API does by its documents.
 #[derive(Clone, Copy)]
@@ -218,6 +222,24 @@ impl Api {
         contract::parse(self.file, &self.text()).unwrap_or_else(|d| panic!("{d}"))
     }
 
+    /// What it answers, and does.
+    fn answer(&self, books: &mut Books, request: &RenderedRequest) -> (u16, Value) {
+        if request.method == "GET" {
+            return (200, (self.list)(&books.effects));
+        }
+        let key = (self.key)(request);
+        assert!(!key.is_empty(), "{}: the key is not where the API looks for it", self.file);
+        books.sends += 1;
+        let known = books.effects.iter().any(|e| e["key"] == key.as_str());
+        match self.again.filter(|_| known) {
+            Some(again) => again(),
+            None => {
+                books.effects.push(json!({ "key": key, "body": body(request) }));
+                (self.taken)()
+            }
+        }
+    }
+
     /// One call; the effect happens, and the first `lost` answers do not come.
     fn run(&self, lost: usize) -> (ResultRecord, Books) {
         let books = Arc::new(Mutex::new(Books::default()));
@@ -225,21 +247,8 @@ impl Api {
         let (api, there) = (*self, Arc::clone(&books));
         driver.serve(move |_, request| {
             let mut books = there.lock().unwrap();
-            if request.method == "GET" {
-                return says(200, &(api.list)(&books.effects));
-            }
-            let key = (api.key)(request);
-            assert!(!key.is_empty(), "{}: the key is not where the API looks for it", api.file);
-            books.sends += 1;
-            let known = books.effects.iter().any(|e| e["key"] == key.as_str());
-            let (status, answer) = match api.again.filter(|_| known) {
-                Some(again) => again(),
-                None => {
-                    books.effects.push(json!({ "key": key, "body": body(request) }));
-                    (api.taken)()
-                }
-            };
-            if books.sends <= lost { Scripted::Lost } else { says(status, &answer) }
+            let (status, answer) = api.answer(&mut books, request);
+            if request.method != "GET" && books.sends <= lost { Scripted::Lost } else { says(status, &answer) }
         });
         ask(&mut driver, &parameters("op-1", None, &(self.parameters)()));
         driver.advance(Duration::from_secs(120)).unwrap();
@@ -280,6 +289,45 @@ fn a_lost_answer_never_doubles_and_never_guesses() {
             (file, other) => panic!("{file}: {other:?}"),
         };
         assert_eq!((last.status, books.sends, books.effects.len()), ends, "{}: {last:?}", api.file);
+    }
+}
+
+/// The API as a probe meets it.
+struct Sandbox(Api, Mutex<Books>);
+
+impl HttpPort for Sandbox {
+    fn start(&self, call: Outgoing, _: Box<dyn FnOnce() -> bool + Send>, done: Done) {
+        let (status, answer) = self.0.answer(&mut self.1.lock().unwrap(), &call.request);
+        let Scripted::Answer(answer) = says(status, &answer) else { panic!("an answer") };
+        let now = SystemClock.now().wall;
+        done(Finished { wire: Wire::Answered(answer), began: now, ended: now, target_date: None });
+    }
+}
+
+/// If this broke, a probe would call APIs liars that behave as their documents say, or believe the one whose answer to a known key
+/// can't be told from a refusal.
+#[test]
+fn each_api_passes_a_probe_by_what_it_documents() {
+    let probes: Vec<_> = APIS
+        .iter()
+        .map(|api| {
+            std::thread::spawn(move || {
+                let contract = api.contract();
+                let parameters = Parameters((api.parameters)().as_object().unwrap().clone());
+                let probe = Probe::new(&contract, &CallName::new(api.call), parameters, None).unwrap();
+                (api, probe.run(&Sandbox(*api, Mutex::default())).unwrap())
+            })
+        })
+        .collect();
+    for thread in probes {
+        let (api, report) = thread.join().unwrap();
+        assert_eq!(report.claim("applied").unwrap().finding, Finding::Holds, "{}: {report:#?}", api.file);
+        // These sandboxes look at nothing but the key: other content and malformed requests are not what they show.
+        for name in ["absent", "readback", "lag", "ours", "dedupe", "dedupe answer", "at once", "retry-after"] {
+            let broken = report.claim(name).is_some_and(|c| c.finding == Finding::DoesNotHold);
+            let documented = api.file == "brevo" && name == "dedupe answer";
+            assert_eq!(broken, documented, "{} {name}: {report:#?}", api.file);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod compare;
 mod dead_letters;
 mod fences;
 mod library;

@@ -1,6 +1,7 @@
 //! The real client; the only folder that imports rdkafka.
 
 mod admin;
+mod bare;
 mod context;
 mod convert;
 mod ghost;
@@ -10,6 +11,7 @@ mod reader;
 mod sink;
 mod source;
 
+pub use bare::{Copy, Feed};
 pub use reader::RdReader;
 pub use sink::RdSink;
 pub use source::RdSource;

@@ -1,0 +1,241 @@
+//! The console: what people on duty see of an application's operations, and order about them. Server-rendered pages and `/api/v1` over
+//! one view of the two changelogs. Without sign-in it is read-only and bound to loopback; `src/docs/console.md` says how it is secured.
+
+pub mod act;
+pub mod api;
+pub mod audit;
+pub mod books;
+mod draw;
+mod facets;
+pub mod index;
+pub mod letters;
+pub mod openapi;
+mod pages;
+pub mod people;
+mod problem;
+mod rates;
+pub mod search;
+pub mod server;
+pub mod session;
+mod shown;
+pub mod tail;
+mod wire;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admin::views::Seen;
+use crate::config::{ProcessConfig, SecretRef, Setting};
+use crate::dsl::Application;
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::{ApplicationId, OperationKey, TopicName};
+use crate::kafka::Cluster;
+use crate::time::{SharedClock, WallTime};
+
+use audit::{Came, Entry};
+use books::{Books, KafkaBooks};
+use index::Listed;
+use people::{People, Person};
+use rates::Rates;
+use session::{Sessions, Tries};
+use tail::{Kept, Tail};
+
+/// How the console is served.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The file of tokens; without one nobody can sign in, and nothing can be ordered.
+    pub tokens: Option<PathBuf>,
+    /// How long a session lasts.
+    pub session: Duration,
+    /// What sessions are signed with, where several processes share them; else each has its own.
+    pub session_secret: Option<SecretRef>,
+    /// Where it listens: a session's cookie goes over TLS only, unless that is loopback.
+    pub listen: String,
+}
+
+impl Settings {
+    /// As the configuration of a process says.
+    pub fn of(config: &ProcessConfig, listen: &str) -> Self {
+        let c = &config.console;
+        Self { tokens: c.tokens.clone(), session: c.session.0, session_secret: c.session_secret.clone(), listen: listen.to_owned() }
+    }
+}
+
+/// One application's console.
+pub struct Console {
+    /// Whose operations.
+    pub app: ApplicationId,
+    /// What it reads and writes.
+    pub books: Arc<dyn Books>,
+    /// Who may sign in; `None`: nobody, it is read-only.
+    pub people: Option<People>,
+    /// Sessions of browsers.
+    pub sessions: Sessions,
+    /// Whether cookies go over TLS only.
+    pub secure: bool,
+    /// How long an order waits for its answer.
+    pub answer_within: Duration,
+    /// What this process measures of itself, where it is a member.
+    pub rates: Option<Rates>,
+    /// The topic of dead letters, where it is known.
+    pub dead_letters: Option<TopicName>,
+    /// The graph, drawn, where it is known.
+    pub drawing: Option<maud::Markup>,
+    /// Settings of this process that are not the default.
+    pub settings: Vec<Setting>,
+    tries: Tries,
+    tail: Tail,
+    clock: SharedClock,
+}
+
+/// How long an order waits for its answer, as `readback ops` does.
+const ANSWER: Duration = Duration::from_secs(20);
+
+impl Console {
+    /// Starts to read the operations of `app`.
+    ///
+    /// # Errors
+    /// `CONSOLE_EXPOSED` for an address that others reach without anybody having to sign in; what is wrong with the tokens.
+    pub fn start<C: Cluster>(cluster: &C, app: &ApplicationId, settings: &Settings, clock: SharedClock) -> Result<Self> {
+        let local = is_loopback(&settings.listen);
+        if settings.tokens.is_none() && !local {
+            let doing = format!("serving the console on {}", settings.listen);
+            return Err(Error::new(codes::CONSOLE_EXPOSED, Fault::Configuration, doing)
+                .because("whoever reaches that address would see every operation: nobody has to sign in")
+                .next(
+                    "name a file of tokens in console.tokens (`readback console token` makes its lines), or listen on 127.0.0.1",
+                ));
+        }
+        let people = settings.tokens.as_deref().map(People::open).transpose()?;
+        let secret = settings.session_secret.as_ref().map(SecretRef::resolve).transpose()?;
+        Ok(Self {
+            app: app.clone(),
+            books: Arc::new(KafkaBooks::new(cluster.clone(), app.clone())),
+            people,
+            sessions: Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session),
+            secure: !local,
+            answer_within: ANSWER,
+            rates: None,
+            dead_letters: None,
+            drawing: None,
+            settings: Vec::new(),
+            tries: Tries::default(),
+            tail: Tail::start(cluster.clone(), app.clone()),
+            clock,
+        })
+    }
+
+    /// With the rates of this process.
+    #[must_use]
+    pub fn measured(mut self, registry: prometheus::Registry) -> Self {
+        self.rates = Some(Rates::start(registry));
+        self
+    }
+    /// With what the application's topology says: the graph, the topic of dead letters.
+    #[must_use]
+    pub fn of(mut self, application: &Application) -> Self {
+        self.drawing = Some(draw::draw(&application.topology));
+        self.dead_letters.clone_from(&application.dead_letters);
+        self
+    }
+
+    /// With the settings of this process.
+    #[must_use]
+    pub fn configured(mut self, settings: Vec<Setting>) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// What the tail keeps.
+    pub fn kept(&self) -> &Kept {
+        &self.tail.kept
+    }
+    /// The time.
+    pub fn now(&self) -> WallTime {
+        self.clock.now().wall
+    }
+
+    /// The one operation that is meant.
+    ///
+    /// # Errors
+    /// `UNKNOWN_OPERATION`; `USAGE` where the ID is not unique.
+    pub fn one(&self, operation: &str, tenant: Option<&str>, step: Option<&str>) -> Result<Listed> {
+        let mut found = self.kept().index().find(operation, tenant, step);
+        match (found.pop(), found.as_slice()) {
+            (Some(one), []) => Ok(one),
+            (Some(last), others) => {
+                let all = others.iter().chain([&last]).map(|l| format!("{} at {}", l.key.tenant, l.key.step)).collect::<Vec<_>>();
+                Err(Error::new(codes::USAGE, Fault::Configuration, format!("looking for operation {operation}: it is not unique"))
+                    .because(all.join(", "))
+                    .next("name tenant and step"))
+            }
+            (None, _) => {
+                let doing = format!("looking for operation {operation}: nobody knows it");
+                let next = match self.kept().progress().whole {
+                    true => "closed operations are forgotten after their retention",
+                    false => "operations are still being read: look again in a moment",
+                };
+                Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Verdict, doing).next(next))
+            }
+        }
+    }
+
+    /// All that is known of an operation, read from Kafka now.
+    ///
+    /// # Errors
+    /// `UNKNOWN_OPERATION`, `BROKER_UNREACHABLE`.
+    pub fn evidence(&self, key: &OperationKey) -> Result<Seen> {
+        for _ in 0..20 {
+            let listed = self.one(key.operation.as_str(), Some(key.tenant.as_str()), Some(key.step.as_str()))?;
+            if let Some(seen) = self.books.read(&listed)? {
+                return Ok(seen);
+            }
+            // It has changed since the tail read it.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("reading the evidence of {}", key.operation))
+            .because("it keeps changing, or the tail does not follow")
+            .next("look again"))
+    }
+
+    /// Whose token this is; wrong ones are bounded for each address.
+    ///
+    /// # Errors
+    /// `TOO_MANY_TRIES`; what is wrong with the file of tokens.
+    pub fn by_token(&self, token: &str, from: &str, now: WallTime) -> Result<Option<Person>> {
+        let Some(people) = &self.people else { return Ok(None) };
+        let address = from.parse::<IpAddr>().unwrap_or(IpAddr::from([0, 0, 0, 0]));
+        if let Some(wait) = self.tries.wait(address, now) {
+            return Err(Error::new(codes::TOO_MANY_TRIES, Fault::Verdict, format!("signing in from {from}"))
+                .because("there were too many wrong tokens from there")
+                .next(format!("wait {} s", wait.as_secs())));
+        }
+        let person = people.verify(token)?;
+        if person.is_none() {
+            self.tries.wrong(address, now);
+            let mut entry = Entry::new(now, "", from, "sign_in", Came::Refused);
+            (entry.code, entry.detail) = (Some(codes::SIGN_IN_REQUIRED.to_string()), "nobody is known by this token".to_owned());
+            self.note(&entry);
+        }
+        Ok(person)
+    }
+
+    /// Writes down what is over already: that it can't be written must not undo it.
+    pub fn note(&self, entry: &Entry) {
+        if let Err(e) = self.books.audit(entry) {
+            tracing::error!(error = %e, who = entry.who, action = entry.action, came = ?entry.came, "an audit record is not written");
+        }
+    }
+}
+
+/// Whether an address is reached from this machine only.
+pub fn is_loopback(listen: &str) -> bool {
+    let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

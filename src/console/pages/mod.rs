@@ -1,0 +1,200 @@
+//! Pages: rendered here, without a script, from what the API shows too.
+
+mod approvals;
+mod form;
+mod layout;
+mod letters;
+mod members;
+mod operation;
+mod operations;
+mod overview;
+mod sign_in;
+mod topology;
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use crate::error::{Error, Result};
+
+use super::Console;
+use super::api::Asked;
+use super::people::Person;
+use super::problem;
+use super::search::escape;
+use super::session::Claim;
+
+/// A page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// How things stand.
+    Overview,
+    /// The list of operations, with its search in the address.
+    Operations,
+    /// One operation; takes the forms of orders.
+    Operation,
+    /// What nobody knows yet, or a person must decide.
+    Unknowns,
+    /// What waits for an approval.
+    Approvals,
+    /// Dead letters; takes the form that sends one back.
+    DeadLetters,
+    /// The graph.
+    Topology,
+    /// Members and partitions.
+    Members,
+    /// How this process is configured.
+    Configuration,
+    /// Where one signs in.
+    SignIn,
+    /// Where one signs out.
+    SignOut,
+    /// The style of all pages.
+    Style,
+}
+
+/// Every page with its path, and whether it takes a form.
+pub const PAGES: &[(Page, &str, bool)] = &[
+    (Page::Overview, "/", false),
+    (Page::Operations, "/operations", false),
+    (Page::Operation, "/operations/{operation}", true),
+    (Page::Unknowns, "/unknowns", false),
+    (Page::Approvals, "/approvals", false),
+    (Page::DeadLetters, "/dead-letters", true),
+    (Page::Topology, "/topology", false),
+    (Page::Members, "/members", false),
+    (Page::Configuration, "/configuration", false),
+    (Page::SignIn, "/sign-in", true),
+    (Page::SignOut, "/sign-out", true),
+    (Page::Style, "/style.css", false),
+];
+
+/// Who looks at a page.
+pub enum Visitor {
+    /// Whoever reaches this machine: nobody can sign in, and nothing can be ordered.
+    Anyone,
+    /// Somebody who has signed in.
+    Known {
+        /// Who.
+        person: Person,
+        /// Their session.
+        claim: Claim,
+        /// Its cookie, which forms belong to.
+        cookie: String,
+    },
+}
+
+/// What a page is made of.
+pub struct View<'a> {
+    /// Whose operations.
+    pub console: &'a Console,
+    /// Who looks.
+    pub visitor: &'a Visitor,
+    /// Which page.
+    pub page: Page,
+}
+
+impl View<'_> {
+    /// The hidden fields that make a form ours.
+    pub fn form_token(&self) -> Markup {
+        match self.visitor {
+            Visitor::Anyone => html! {},
+            Visitor::Known { cookie, .. } => html! {
+                input type="hidden" name="form" value=(self.console.sessions.form_token(cookie));
+            },
+        }
+    }
+}
+
+/// Answers a page.
+pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> Response {
+    if page == Page::Style {
+        return ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("style.css")).into_response();
+    }
+    if page == Page::SignIn {
+        return sign_in::serve(console, post, asked);
+    }
+    let visitor = match visitor(console, &asked.headers) {
+        Ok(Some(visitor)) => visitor,
+        Ok(None) => return sign_in::first(page, asked),
+        Err(e) => return failed(&View { console, visitor: &Visitor::Anyone, page }, &e),
+    };
+    let view = View { console, visitor: &visitor, page };
+    let made = match page {
+        Page::Overview => overview::page(&view),
+        Page::Operations => operations::page(&view, &asked.query),
+        Page::Unknowns => operations::unknowns(&view, &asked.query),
+        Page::Approvals => approvals::page(&view, &asked.query),
+        Page::DeadLetters if post => return letters::replay(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
+        Page::DeadLetters => letters::page(&view),
+        Page::Topology => topology::page(&view),
+        Page::Members => members::page(&view),
+        Page::Configuration => Ok(members::configuration(&view)),
+        Page::Operation if post => return operation::order(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
+        Page::Operation => operation::page(&view, asked),
+        Page::SignOut if post => return sign_in::out(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
+        Page::SignOut | Page::SignIn | Page::Style => return redirect("/"),
+    };
+    match made {
+        Ok(body) => ok(body),
+        Err(e) => failed(&view, &e),
+    }
+}
+
+/// Who has signed in; `None` where somebody should.
+fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
+    let Some(people) = &console.people else { return Ok(Some(Visitor::Anyone)) };
+    let Some(cookie) = cookie(headers, session_cookie(console)) else { return Ok(None) };
+    let Some(claim) = console.sessions.read(&cookie, console.now()) else { return Ok(None) };
+    let person = people.known(&claim.name, &claim.token)?;
+    Ok(person.map(|person| Visitor::Known { person, claim, cookie }))
+}
+
+/// The name of the session's cookie: over TLS one that no other host can set.
+fn session_cookie(console: &Console) -> &'static str {
+    if console.secure { "__Host-readback" } else { "readback" }
+}
+
+fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(';'));
+    all.filter_map(|pair| pair.trim().split_once('=')).find(|(n, _)| *n == name).map(|(_, value)| value.to_owned())
+}
+
+fn ok(body: Markup) -> Response {
+    html_page(StatusCode::OK, body)
+}
+
+fn html_page(status: StatusCode, body: Markup) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response()
+}
+
+fn redirect(to: &str) -> Response {
+    let to = HeaderValue::from_str(to).unwrap_or_else(|_| HeaderValue::from_static("/"));
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+/// The page of an error.
+fn failed(view: &View<'_>, e: &Error) -> Response {
+    let body = layout::page(
+        view,
+        "It can't be shown",
+        html! {
+            h1 { "That did not work" }
+            (layout::problem(e))
+            p { a href="/" { "Overview" } }
+        },
+    );
+    html_page(problem::status(e), body)
+}
+
+/// Where an operation's page is.
+fn link(key: &crate::ids::OperationKey) -> String {
+    format!(
+        "/operations/{}?tenant={}&step={}",
+        escape(key.operation.as_str()),
+        escape(key.tenant.as_str()),
+        escape(key.step.as_str())
+    )
+}

@@ -1,0 +1,113 @@
+//! The console over HTTP: routes, headers that every answer has, and who may ask at all.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::to_bytes;
+use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+
+use crate::error::{Error, Fault, codes};
+
+use super::api::{self, Asked, BODY, ROUTES};
+use super::pages::{self, PAGES};
+use super::problem::Problem;
+use super::{Console, is_loopback};
+
+/// Headers of every answer: nothing is run, nothing is framed, nothing is sent on, nothing is kept.
+const HEADERS: &[(header::HeaderName, &str)] = &[
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// The routes of a console.
+pub fn router(console: Arc<Console>) -> axum::Router {
+    let mut router = axum::Router::new();
+    for route in ROUTES {
+        let call = route.call;
+        let method = if call.orders() { MethodFilter::POST } else { MethodFilter::GET };
+        let to = console.clone();
+        let answer = move |path: Option<Path<String>>, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
+            let answer = move |console: &Arc<Console>, asked: &Asked| api::serve(console, call, asked);
+            ask(to, path.map(|Path(operation)| operation), from, request, answer).await
+        };
+        router = router.route(route.path, on(method, answer));
+    }
+    for &(page, path, takes_form) in PAGES {
+        let to = console.clone();
+        let answer = move |path: Option<Path<String>>, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
+            let post = request.method() == Method::POST;
+            let answer = move |console: &Arc<Console>, asked: &Asked| pages::serve(console, page, post, asked);
+            ask(to, path.map(|Path(operation)| operation), from, request, answer).await
+        };
+        let methods = if takes_form { MethodFilter::GET.or(MethodFilter::POST) } else { MethodFilter::GET };
+        router = router.route(path, on(methods, answer));
+    }
+    router.layer(middleware::from_fn_with_state(console, guard))
+}
+
+async fn ask(
+    console: Arc<Console>,
+    operation: Option<String>,
+    from: SocketAddr,
+    request: Request,
+    answer: impl FnOnce(&Arc<Console>, &Asked) -> Response + Send + 'static,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY).await else { return too_large() };
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let asked = Asked { operation, query, headers: parts.headers, body, from: from.ip().to_string() };
+    aside(move || answer(&console, &asked)).await
+}
+
+/// Answers where it may wait for Kafka.
+async fn aside(answer: impl FnOnce() -> Response + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(answer).await {
+        Ok(response) => response,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn too_large() -> Response {
+    let e = Error::new(codes::BAD_VALUE, Fault::Configuration, "reading the body of a request").because("it takes 64 KB at most");
+    Problem::of(&e).into_response()
+}
+
+/// Where nobody has to sign in, only this machine may ask, and under a name of its own: another site's name that points here must not
+/// read what stands here.
+async fn guard(State(console): State<Arc<Console>>, request: Request, next: Next) -> Response {
+    let refused = refusal(&console, &request);
+    let mut response = match refused {
+        Some(e) => Problem::of(&e).into_response(),
+        None => next.run(request).await,
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name.clone(), HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refusal(console: &Console, request: &Request) -> Option<Error> {
+    let text = |name: header::HeaderName| request.headers().get(name).map(|v| v.to_str().unwrap_or("?"));
+    let host = text(header::HOST).unwrap_or_default();
+    let refused = |why: String| Some(Error::new(codes::NOT_PERMITTED, Fault::Verdict, "asking the console").because(why));
+    if console.people.is_none() && !is_loopback_host(host) {
+        return refused(format!("nobody has to sign in here, and {host} is no name of this machine"));
+    }
+    let origin = text(header::ORIGIN).filter(|_| request.method() == Method::POST)?;
+    let same = origin.split_once("://").is_some_and(|(_, of)| of == host);
+    if same { None } else { refused(format!("a form came from {origin}")) }
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    is_loopback(host) || is_loopback(&format!("{host}:0"))
+}

@@ -1,0 +1,185 @@
+//! Sessions of browsers: a signed cookie that expires, tokens of forms, and a bound on tries to sign in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hmac::Mac;
+
+use crate::intents::hex;
+use crate::time::WallTime;
+
+use super::people::{Person, mac, secret, unhex};
+
+/// What a cookie of ours says, once its signature holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// The person's name.
+    pub name: String,
+    /// Which of their tokens.
+    pub token: String,
+    /// Until when.
+    pub until: WallTime,
+    /// Which session.
+    nonce: String,
+}
+
+/// Makes and reads cookies.
+pub struct Sessions {
+    key: Vec<u8>,
+    /// How long one lasts.
+    pub lasts: Duration,
+    /// Sessions that were ended by their person, until they would have expired.
+    ended: Mutex<BTreeMap<String, WallTime>>,
+}
+
+impl Sessions {
+    /// Signed under `key`; without one under a key that lives as long as the process.
+    pub fn new(key: Option<&str>, lasts: Duration) -> Self {
+        let key = key.map_or_else(secret, str::to_owned).into_bytes();
+        Self { key, lasts, ended: Mutex::default() }
+    }
+
+    /// A cookie's value for somebody who has just signed in.
+    pub fn begin(&self, person: &Person, now: WallTime) -> String {
+        let until = now.plus(self.lasts).0;
+        let body = format!("{}.{}.{until}.{}", hex(person.name.as_bytes()), person.token, secret());
+        let signature = self.sign("session", &body);
+        format!("{body}.{signature}")
+    }
+
+    /// What a cookie says, where we made it and it still holds.
+    pub fn read(&self, cookie: &str, now: WallTime) -> Option<Claim> {
+        let (body, signature) = cookie.rsplit_once('.')?;
+        self.holds("session", body, signature).then_some(())?;
+        let parts: Vec<&str> = body.split('.').collect();
+        let [name, token, until, nonce] = parts[..] else { return None };
+        let name = String::from_utf8(unhex(name)?).ok()?;
+        let until = WallTime(until.parse().ok()?);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).contains_key(nonce);
+        (now < until && !ended).then(|| Claim { name, token: token.to_owned(), until, nonce: nonce.to_owned() })
+    }
+
+    /// Ends a session for good.
+    pub fn end(&self, claim: &Claim, now: WallTime) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|_, until| now < *until);
+        ended.insert(claim.nonce.clone(), claim.until);
+    }
+
+    /// The token of forms that are shown under this cookie.
+    pub fn form_token(&self, cookie: &str) -> String {
+        self.sign("form", cookie)
+    }
+    /// Whether a form was ours, and shown under this cookie.
+    pub fn is_form_of(&self, cookie: &str, token: &str) -> bool {
+        !cookie.is_empty() && self.holds("form", cookie, token)
+    }
+
+    fn sign(&self, what: &str, text: &str) -> String {
+        hex(&mac(&self.key, &format!("{what}|{text}")).finalize().into_bytes())
+    }
+    fn holds(&self, what: &str, text: &str, signature: &str) -> bool {
+        unhex(signature).is_some_and(|s| mac(&self.key, &format!("{what}|{text}")).verify_slice(&s).is_ok())
+    }
+}
+
+/// Bounds how often somebody at an address may be wrong.
+#[derive(Default)]
+pub struct Tries(Mutex<HashMap<IpAddr, (u32, WallTime)>>);
+
+/// So many wrong tries in so long.
+pub const TRIES: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Addresses that are remembered.
+const ADDRESSES: usize = 4_096;
+
+impl Tries {
+    /// How long this address must wait, where it was wrong too often.
+    pub fn wait(&self, from: IpAddr, now: WallTime) -> Option<Duration> {
+        let tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, since) = tries.get(&network(from))?;
+        let over = since.plus(WINDOW);
+        (*count >= TRIES && now < over).then(|| over.since(now).max(Duration::from_secs(1)))
+    }
+    /// Somebody at this address was wrong.
+    pub fn wrong(&self, from: IpAddr, now: WallTime) {
+        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tries.retain(|_, (_, since)| now < since.plus(WINDOW));
+        let room = tries.len() < ADDRESSES;
+        match tries.get_mut(&network(from)) {
+            Some((count, _)) => *count = count.saturating_add(1),
+            None if room => drop(tries.insert(network(from), (1, now))),
+            None => {}
+        }
+    }
+}
+
+/// An address of IPv6 stands for its network: whoever has one has 2^64 of them.
+fn network(from: IpAddr) -> IpAddr {
+    match from {
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::people::Role;
+
+    const NOW: WallTime = WallTime(1_000_000);
+
+    fn mira() -> Person {
+        Person { name: "mira@acme".into(), roles: [Role::Operator].into(), token: "0123456789abcdef".into() }
+    }
+
+    /// If this broke, somebody could make a session for themselves, or keep one for ever.
+    #[test]
+    fn a_session_is_ours_and_ends() {
+        let sessions = Sessions::new(None, Duration::from_secs(60));
+        let cookie = sessions.begin(&mira(), NOW);
+        let claim = sessions.read(&cookie, NOW).expect("holds");
+        assert_eq!((claim.name.as_str(), claim.token.as_str()), ("mira@acme", "0123456789abcdef"));
+        assert_eq!(sessions.read(&cookie, NOW.plus(Duration::from_secs(60))), None);
+        let longer = cookie.replace(&claim.until.0.to_string(), &(claim.until.0 + 60_000).to_string());
+        let as_noor = cookie.replace(&hex(b"mira@acme"), &hex(b"noor@acme"));
+        for forged in ["", "....", &longer, &as_noor, &cookie[..cookie.len() - 2]] {
+            assert_eq!(sessions.read(forged, NOW), None, "{forged}");
+        }
+        assert_eq!(Sessions::new(None, Duration::from_secs(60)).read(&cookie, NOW), None, "another key");
+        // A form's token is no session's signature.
+        let (body, _) = cookie.rsplit_once('.').expect("signed");
+        assert_eq!(sessions.read(&format!("{body}.{}", sessions.form_token(body)), NOW), None);
+        sessions.end(&claim, NOW);
+        assert_eq!(sessions.read(&cookie, NOW), None);
+    }
+
+    /// If this broke, another site could send a form in the name of whoever is signed in.
+    #[test]
+    fn a_form_belongs_to_a_cookie() {
+        let sessions = Sessions::new(Some("key"), Duration::from_secs(60));
+        let token = sessions.form_token("a");
+        assert!(sessions.is_form_of("a", &token));
+        assert!(
+            !sessions.is_form_of("b", &token)
+                && !sessions.is_form_of("a", "")
+                && !sessions.is_form_of("", &sessions.form_token(""))
+        );
+    }
+
+    /// If this broke, tokens could be guessed as fast as the process answers, or one wrong address would lock out all.
+    #[test]
+    fn tries_are_bounded_for_each_network() {
+        let tries = Tries::default();
+        let from = |text: &str| text.parse::<IpAddr>().expect("an address");
+        for _ in 0..TRIES {
+            assert_eq!(tries.wait(from("2001:db8::1"), NOW), None);
+            tries.wrong(from("2001:db8::2"), NOW);
+        }
+        assert_eq!(tries.wait(from("2001:db8::3"), NOW), Some(WINDOW));
+        assert_eq!((tries.wait(from("127.0.0.1"), NOW), tries.wait(from("2001:db8:1::1"), NOW)), (None, None));
+        assert_eq!(tries.wait(from("2001:db8::3"), NOW.plus(WINDOW)), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! What pages show, and that they show it as text.
+
+use crate::effects::{Read, VersionRead, VersionState, Warrant, WarrantKind};
+use crate::intents::Flag;
+use crate::time::WallTime;
+
+use super::served::{Served, awaiting, field, form_token, key, parked};
+
+const PAYLOAD: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";
+
+/// If this broke, whoever writes a request, a plan or an answer would run a program in an operator's browser.
+#[test]
+fn what_others_wrote_is_shown_as_text() {
+    let s = Served::new();
+    let id = format!("op-{PAYLOAD}");
+    let mut l = parked(&id);
+    (l.tenant, l.step, l.contract, l.call) = (PAYLOAD.into(), PAYLOAD.into(), PAYLOAD.into(), PAYLOAD.into());
+    (l.requester, l.action, l.resource, l.resource_version) =
+        (PAYLOAD.into(), PAYLOAD.into(), PAYLOAD.into(), Some(PAYLOAD.into()));
+    (l.detail, l.reference, l.evidence) = (Some(PAYLOAD.into()), Some(PAYLOAD.into()), Some(PAYLOAD.into()));
+    (l.plan_hash, l.request_sha256, l.look_at) =
+        (Some(PAYLOAD.into()), PAYLOAD.into(), Some(format!("javascript:alert(1)//{PAYLOAD}")));
+    (l.identity_hash, l.flags) = (PAYLOAD.into(), vec![Flag::Contradiction]);
+    if let Some(a) = &mut l.approval {
+        (a.approver, a.plan_hash, a.policy_version) = (PAYLOAD.into(), PAYLOAD.into(), PAYLOAD.into());
+    }
+    (l.attempts[0].epoch, l.attempts[0].digest) = (PAYLOAD.into(), Some(PAYLOAD.into()));
+    l.attempts[0].warrants.push(Warrant { covers: 0, kind: WarrantKind::Operator, by: Some(PAYLOAD.into()) });
+    l.last_reads.push(Read { at: WallTime(1), found: PAYLOAD.into(), digest: Some(PAYLOAD.into()) });
+    l.version_read =
+        Some(VersionRead { attempt: 1, tries: 1, at: WallTime(1), state: VersionState::Other, shown: Some(PAYLOAD.into()) });
+    l.answered.push(crate::effects::Answered { command_id: PAYLOAD.into(), code: Some(710), detail: PAYLOAD.into() });
+    s.ledger(&l);
+    let mut r = awaiting(&format!("plan-{PAYLOAD}"));
+    (r.request.tenant, r.request.requester, r.request.action) = (PAYLOAD.into(), PAYLOAD.into(), PAYLOAD.into());
+    (r.request.resource, r.proposal, r.plan_hash) = (PAYLOAD.into(), Some(PAYLOAD.into()), Some(PAYLOAD.into()));
+    (r.detail, r.code) = (Some(PAYLOAD.into()), Some(PAYLOAD.into()));
+    s.record(&r);
+    s.letter(PAYLOAD);
+    let cookie = s.sign_in("adam");
+    let escaped = crate::console::search::escape(PAYLOAD);
+    let one = format!("/operations/{}", crate::console::search::escape(&id));
+    let mut pages = vec![
+        "/".to_owned(),
+        "/unknowns".to_owned(),
+        "/approvals".to_owned(),
+        "/operations".to_owned(),
+        "/dead-letters".to_owned(),
+        one.clone(),
+    ];
+    for name in ["q", "tenant", "step", "target", "resource"] {
+        pages.push(format!("/operations?{name}={escaped}"));
+    }
+    pages.extend([format!("/operations?{escaped}=1"), format!("/operations?status={escaped}"), format!("/operations/{escaped}")]);
+    pages.push(format!("/operations/x?{escaped}=1"));
+    for path in pages {
+        let got = s.page(&cookie, &path);
+        assert!(!got.body.contains("<script") && !got.body.contains("<img"), "{path}: {}", got.body);
+        assert!(!got.body.contains("href=\"javascript:"), "{path}");
+        let shows = got.body.contains("&lt;script&gt;") || path.starts_with("/operations/x") || path.contains("resource=");
+        assert!(shows, "{path} shows nothing of it: {}", got.body);
+    }
+    let one = s.page(&cookie, &one);
+    assert!(one.body.matches("&lt;script&gt;").count() > 20, "{}", one.body);
+    let sign_in = s.get(&format!("/sign-in?to=%2F{escaped}"));
+    assert!(!sign_in.body.contains("<script"), "{}", sign_in.body);
+}
+
+/// If this broke, an operator at night could not do from the page what the page says is to be done.
+#[test]
+fn an_operator_resolves_from_the_page_once() {
+    let s = Served::new();
+    let mut l = parked("op-1");
+    l.look_at = Some("https://orders.internal/console?ref=5be2".into());
+    s.ledger(&l);
+    let cookie = s.sign_in("olga");
+    let home = s.page(&cookie, "/");
+    assert!(home.body.contains("1 parked: a person must decide"), "{}", home.body);
+    let path = "/operations/op-1?tenant=acme&step=place-order";
+    let page = s.page(&cookie, path).body;
+    for part in
+        ["href=\"https://orders.internal/console?ref=5be2\"", "nothing can prove what happened", "Binds to version 7", "RB0235"]
+    {
+        assert!(page.contains(part), "no {part:?} in {page}");
+    }
+    assert!(page.contains("It takes the role approver"), "an operator approves nothing: {page}");
+    let at = "It exists";
+    let body = format!(
+        "form={}&action={}&command={}&seen={}&reason=it+is+in+the+books&evidence=https%3A%2F%2Forders.internal%2F8812",
+        form_token(&page),
+        field(&page, at, "action"),
+        field(&page, at, "command"),
+        field(&page, at, "seen"),
+    );
+    let done = s.post(&cookie, path, &body);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert!(done.body.contains("Done: resolved_applied") && done.body.contains("resolved applied"), "{}", done.body);
+    // Sent again: the same answer, and nothing more is written.
+    let again = s.post(&cookie, path, &body);
+    assert!(again.body.contains("Done: resolved_applied"), "{}", again.body);
+    let commands = s.commands();
+    assert_eq!(commands.len(), 1);
+    assert_eq!((commands[0].by.as_str(), commands[0].reason.as_str()), ("olga", "it is in the books"));
+    // A page that was loaded before decides nothing any more.
+    let stale = s.post(&cookie, path, &body.replace("command=", "command=x-"));
+    assert_eq!(stale.status, 409, "{stale:?}");
+    assert!(stale.body.contains("RB0709"), "{}", stale.body);
+}
+
+/// If this broke, a letter could not be sent back from the page that says it can.
+#[test]
+fn an_operator_sends_a_letter_back_from_the_page() {
+    let s = Served::new();
+    let letter = s.letter("it can't be read");
+    let cookie = s.sign_in("olga");
+    let page = s.page(&cookie, "/dead-letters").body;
+    assert!(page.contains("it can't be read") && page.contains("1 letter rests"), "{page}");
+    assert_eq!(field(&page, "<details", "letter"), letter);
+    assert!(!s.page(&s.sign_in("vera"), "/dead-letters").body.contains("<details"), "a viewer sends nothing back");
+    let body = format!("letter={letter}&reason=it+is+mended&form=");
+    assert_eq!((s.post(&cookie, "/dead-letters", &body).status, s.records("shipments").len()), (403, 0));
+    let done = s.post(&cookie, "/dead-letters", &format!("{body}{}", form_token(&page)));
+    assert!(done.body.contains(&format!("{letter} went back to ")), "{done:?}");
+    assert_eq!(s.records("shipments").len(), 1);
+}
+
+/// If this broke, an approver would decide without having seen the plan.
+#[test]
+fn an_approver_sees_the_plan_and_approves_that() {
+    let s = Served::new();
+    s.record(&awaiting("op-1"));
+    let cookie = s.sign_in("anna");
+    let page = s.page(&cookie, "/approvals").body;
+    for part in ["{&quot;sku&quot;:&quot;A-1&quot;,&quot;total&quot;:700}", "plan-9", "agent:buyer"] {
+        assert!(page.contains(part), "no {part:?} in {page}");
+    }
+    let at = "aria-label=\"Approve\"";
+    let body = format!(
+        "form={}&action=approve&command={}&seen={}&plan_hash={}&expires=10m&reason=checked",
+        form_token(&page),
+        field(&page, at, "command"),
+        field(&page, at, "seen"),
+        field(&page, at, "plan_hash"),
+    );
+    let done = s.post(&cookie, "/operations/op-1?tenant=acme&step=place-order", &body);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(s.commands()[0].approval.as_ref().map(|a| a.plan_hash.as_str()), Some("plan-9"));
+}
+
+/// If this broke, two operations of one ID would stand in for each other, or a page would be missing.
+#[test]
+fn every_page_answers() {
+    let s = Served::new();
+    s.ledger(&parked("shipment/1 ü"));
+    let mut other = parked("shipment/1 ü");
+    other.tenant = "umbra".into();
+    s.ledger(&other);
+    let cookie = s.sign_in("vera");
+    for path in
+        ["/", "/operations", "/unknowns", "/approvals", "/dead-letters", "/topology", "/members", "/configuration", "/style.css"]
+    {
+        let got = s.page(&cookie, path);
+        assert_eq!(got.status, 200, "{path}: {got:?}");
+    }
+    let list = s.page(&cookie, "/unknowns").body;
+    let href = "/operations/shipment%2F1%20%C3%BC?tenant=umbra&amp;step=place-order";
+    assert!(list.contains(href), "{list}");
+    let one = s.page(&cookie, &href.replace("&amp;", "&"));
+    assert_eq!(one.status, 200);
+    assert!(one.body.contains("umbra"), "{}", one.body);
+    assert_eq!(s.page(&cookie, "/operations/shipment%2F1%20%C3%BC").status, 400);
+    assert_eq!(key("op-1").joined().matches('\u{1f}').count(), 2);
+}

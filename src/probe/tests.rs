@@ -1,0 +1,227 @@
+//! Targets that keep their word, and targets that lie: each lie is caught by the claim that it breaks.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::contract;
+use crate::http::{Answer, Done, Finished, HttpPort, Outgoing, Wire};
+use crate::time::{Clock, SystemClock};
+
+const ORDERS: &str = r#"contract: orders
+version: 1
+verified_on: 2026-11-20
+target: { base_url: "http://127.0.0.1:1", hosts: [127.0.0.1], private: true, intermediaries: none }
+calls:
+  create:
+    parameters:
+      sku: { type: string, pattern: "[A-Z0-9-]{1,32}" }
+      quantity: { type: integer, min: 1, max: 1000 }
+    request: { method: POST, path: /orders, json: { sku: "{sku}", quantity: "{quantity}", ref: "{key}" } }
+    key: { carrier: body }
+    dedupe: { window: 24h, other_body: 422, while_running: 409 }
+    readback:
+      request: { method: GET, path: /orders, query: { ref: "{key}" } }
+      complete: body.whole
+      ours: body.items.filter(o, o.ref == key && o.sku == sku && o.quantity == quantity)
+      same_key: body.items.filter(o, o.ref == key)
+      evidence: item.id
+      lag: 100ms
+    in_flight: { bound: 5s, because: "tried" }
+    answers:
+      - { status: 201, means: applied, evidence: body.id }
+      - { status: 429, means: retry_later }
+      - { status: 400, means: rejected }
+"#;
+
+/// How a target breaks its word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lie {
+    None,
+    ForgetsKeys,
+    RemembersLate,
+    TakesOtherContent,
+    OtherStatusForOtherContent,
+    ShowsLate,
+    ListsInPart,
+    ListsEverybodys,
+    StoresOtherwise,
+    SaysOk,
+    RejectsOtherwise,
+    WrongClock,
+    WaitsInWords,
+}
+
+struct Order {
+    at: Instant,
+    body: Value,
+}
+
+#[derive(Default)]
+struct Books {
+    orders: Vec<Order>,
+    calls: usize,
+}
+
+#[derive(Clone)]
+struct Target {
+    lie: Lie,
+    books: Arc<Mutex<Books>>,
+}
+
+impl Target {
+    fn new(lie: Lie) -> Self {
+        Self { lie, books: Arc::default() }
+    }
+
+    fn post(&self, body: &Value) -> (u16, Value) {
+        let mut books = self.books.lock().unwrap();
+        books.calls += 1;
+        if self.lie == Lie::WaitsInWords && books.calls == 2 {
+            return (429, json!({}));
+        }
+        if !body["quantity"].is_i64() {
+            return if self.lie == Lie::RejectsOtherwise { (418, json!({})) } else { (400, json!({})) };
+        }
+        let known = books.orders.iter().position(|o| o.body["ref"] == body["ref"]);
+        if let Some(i) = known.filter(|_| self.lie != Lie::ForgetsKeys) {
+            let same = books.orders[i].body["quantity"] == body["quantity"];
+            let young = books.orders[i].at.elapsed() < Duration::from_millis(60);
+            match (same, self.lie) {
+                (_, Lie::RemembersLate) if young => {}
+                (false, Lie::TakesOtherContent) => {}
+                (false, Lie::OtherStatusForOtherContent) => return (201, json!({ "id": format!("o-{i}") })),
+                (false, _) => return (422, json!({})),
+                (true, _) if young => return (409, json!({})),
+                (true, _) => return (201, json!({ "id": format!("o-{i}") })),
+            }
+        }
+        let mut stored = body.clone();
+        if self.lie == Lie::StoresOtherwise {
+            stored["quantity"] = json!(stored["quantity"].as_i64().unwrap() * 100);
+        }
+        books.orders.push(Order { at: Instant::now(), body: stored });
+        let id = format!("o-{}", books.orders.len() - 1);
+        if self.lie == Lie::SaysOk { (200, json!({ "id": id })) } else { (201, json!({ "id": id })) }
+    }
+
+    fn list(&self, query: &str) -> (u16, Value) {
+        let key = query.trim_start_matches("ref=");
+        let lag = Duration::from_millis(if self.lie == Lie::ShowsLate { 250 } else { 20 });
+        let books = self.books.lock().unwrap();
+        let seen = books.orders.iter().filter(|o| o.at.elapsed() >= lag);
+        let all = self.lie == Lie::ListsEverybodys;
+        let items: Vec<Value> = seen
+            .filter(|o| all || o.body["ref"] == key)
+            .map(|o| {
+                let mut item = o.body.clone();
+                if all {
+                    item["ref"] = key.into();
+                }
+                item["at"] = format!("{:?}", o.at).into();
+                item
+            })
+            .collect();
+        (200, json!({ "items": items, "whole": self.lie != Lie::ListsInPart }))
+    }
+}
+
+impl HttpPort for Target {
+    fn start(&self, call: Outgoing, _: Box<dyn FnOnce() -> bool + Send>, done: Done) {
+        let began = SystemClock.now().wall;
+        let r = &call.request;
+        let (status, body) = match r.method.as_str() {
+            "GET" => self.list(&r.query),
+            _ => self.post(&serde_json::from_slice(r.body.as_deref().unwrap()).unwrap()),
+        };
+        let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        if status == 429 {
+            headers.push(("retry-after".to_owned(), "in a while".to_owned()));
+        }
+        let wrong = Duration::from_secs(if self.lie == Lie::WrongClock { 30 } else { 0 });
+        let wire = Wire::Answered(Answer { status, headers, body: Bytes::from(body.to_string()) });
+        let now = SystemClock.now().wall;
+        let whole = crate::time::WallTime(now.plus(wrong).0 / 1000 * 1000);
+        done(Finished { wire, began, ended: now, target_date: Some(whole) });
+    }
+}
+
+fn probed(lie: Lie) -> (Report, Target) {
+    let contract = contract::parse("orders.yaml", ORDERS).unwrap_or_else(|d| panic!("{d}"));
+    let parameters = Parameters(json!({ "sku": "A-1", "quantity": 2 }).as_object().unwrap().clone());
+    let target = Target::new(lie);
+    let report = Probe::new(&contract, &CallName::new("create"), parameters, None).unwrap().run(&target).unwrap();
+    (report, target)
+}
+
+fn finding(report: &Report, name: &str) -> Finding {
+    report.claim(name).unwrap_or_else(|| panic!("{name} was not tried: {report:#?}")).finding
+}
+
+/// If this broke, a target that keeps its word would be called a liar, or more would be made than was said.
+#[test]
+fn a_target_that_keeps_its_word() {
+    let (report, target) = probed(Lie::None);
+    assert!(!report.is_broken(), "{report:#?}");
+    for name in [
+        "absent",
+        "applied",
+        "readback",
+        "lag",
+        "ours",
+        "dedupe",
+        "other body",
+        "at once",
+        "while running",
+        "rejected",
+        "answers",
+        "clock",
+    ] {
+        assert_eq!(finding(&report, name), Finding::Holds, "{name}: {report:#?}");
+    }
+    assert_eq!(finding(&report, "retry-after"), Finding::NotTried);
+    assert_eq!((target.books.lock().unwrap().orders.len(), report.made.len()), (3, 3), "as `effects` says, each listed");
+}
+
+/// If this broke, a contract would be believed that promises what its target does not do.
+#[test]
+fn each_lie_is_caught_by_its_claim() {
+    let lies = [
+        (Lie::ForgetsKeys, "dedupe"),
+        (Lie::RemembersLate, "at once"),
+        (Lie::TakesOtherContent, "other body"),
+        (Lie::OtherStatusForOtherContent, "other body"),
+        (Lie::ShowsLate, "lag"),
+        (Lie::ListsInPart, "absent"),
+        (Lie::ListsEverybodys, "ours"),
+        (Lie::StoresOtherwise, "readback"),
+        (Lie::SaysOk, "applied"),
+        (Lie::SaysOk, "answers"),
+        (Lie::RejectsOtherwise, "rejected"),
+        (Lie::WrongClock, "clock"),
+        (Lie::WaitsInWords, "retry-after"),
+    ];
+    let threads: Vec<_> = lies.map(|(lie, name)| std::thread::spawn(move || (lie, name, probed(lie).0))).into();
+    for thread in threads {
+        let (lie, name, report) = thread.join().unwrap();
+        assert_eq!(finding(&report, name), Finding::DoesNotHold, "{lie:?}: {report:#?}");
+    }
+}
+
+/// If this broke, a sandbox that is not there would be reported as one that keeps its word.
+#[test]
+fn a_target_that_is_not_there_proves_nothing() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let port = crate::http::HyperPort::new(runtime.handle().clone(), Arc::new(SystemClock), None).unwrap();
+    let contract = contract::parse("orders.yaml", ORDERS).unwrap_or_else(|d| panic!("{d}"));
+    let parameters = Parameters(json!({ "sku": "A-1", "quantity": 2 }).as_object().unwrap().clone());
+    let report = Probe::new(&contract, &CallName::new("create"), parameters, None).unwrap().run(&port).unwrap();
+    assert!(!report.reached && !report.is_broken() && report.made.is_empty(), "{report:#?}");
+    for name in ["absent", "applied"] {
+        assert_eq!(finding(&report, name), Finding::NotTried);
+    }
+}
