@@ -36,7 +36,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     let dedupe = f.get("dedupe").filter(|n| n.scalar() != Some("none")).map(|n| dedupe(n, d));
     let readback = f.get("readback").map(|n| readback(n, &names, d));
     let sent = request.as_ref().is_some_and(|r| r.names().contains(&RESOURCE_VERSION));
-    let fence = f.get("fence").map(|n| fence::fence(n, d));
+    let (fence, sign) = f.get("fence").and_then(|n| fence::fence(n, d)).unzip();
     let precondition = f.get("precondition").map(|n| precondition::precondition(n, &names, sent, d));
     let in_flight = f.get("in_flight").filter(|n| n.scalar() != Some("unbounded")).map(|n| in_flight(n, d));
     let answers = f.get("answers").map(|n| answers(n, d)).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
         name: CallName::new(name),
         key: key.unwrap_or(Some(none))?,
         dedupe: dedupe.unwrap_or_default(),
-        fence: fence.unwrap_or_default(),
+        fence,
         precondition,
         confirm,
         readback,
@@ -79,6 +79,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
             readback: readback_rules,
             version,
             undo,
+            sign: sign.flatten(),
             proposal: proposal.unwrap_or_default(),
             look_at,
         },

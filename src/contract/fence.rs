@@ -1,21 +1,25 @@
 //! Targets that refuse by themselves what must not take effect: a second thing under an ID, or a request that is too old.
 
 use super::call::statuses;
+use super::compiled::SignRules;
 use super::lint::{at, refuse};
 use super::model::{Age, Call, Carrier, Fence, StampFormat};
 use super::read::{header_name, word};
-use super::shape;
+use super::{shape, sign};
 use crate::config::yaml::{Diagnostics, Fields, Node};
 use crate::error::codes;
 use crate::intents::AnswerClass;
 use crate::time::WallTime;
 
 /// Reads `fence`.
-pub(super) fn fence(node: &Node, d: &mut Diagnostics) -> Option<Fence> {
+pub(super) fn fence(node: &Node, d: &mut Diagnostics) -> Option<(Fence, Option<SignRules>)> {
     let f = shape::FENCE.read(node, d)?;
     match (f.get("create"), f.get("age")) {
-        (Some(n), None) => shape::FENCE_CREATE.read(n, d).and_then(|f| Some(Fence::Create(statuses(&f, "exists", d)?))),
-        (None, Some(n)) => age(n, d).map(Fence::Age),
+        (Some(n), None) => {
+            let f = shape::FENCE_CREATE.read(n, d)?;
+            Some((Fence::Create(statuses(&f, "exists", d)?), None))
+        }
+        (None, Some(n)) => age(n, d).map(|(age, sign)| (Fence::Age(age), sign)),
         _ => {
             d.error(codes::MISSING_KEY, &node.at, "a fence is `create` or `age`").label("one of the two");
             None
@@ -23,18 +27,20 @@ pub(super) fn fence(node: &Node, d: &mut Diagnostics) -> Option<Fence> {
     }
 }
 
-fn age(node: &Node, d: &mut Diagnostics) -> Option<Age> {
+fn age(node: &Node, d: &mut Diagnostics) -> Option<(Age, Option<SignRules>)> {
     let f = shape::FENCE_AGE.read(node, d)?;
     let within = f.get("within").and_then(|n| n.duration(d));
     let header = f.get("header").and_then(|n| header_name(&n.text(d)?, n, d));
     let formats = [("unix", StampFormat::Unix), ("http_date", StampFormat::HttpDate), ("rfc3339", StampFormat::Rfc3339)];
     let format = word(&f, "format", &formats, StampFormat::Unix, d);
     let refused = statuses(&f, "refused", d);
-    Some(Age { within: within?, header: header?, format, refused: refused? })
+    let sign = f.get("sign").map(|n| sign::sign(n, d));
+    Some((Age { within: within?, header: header?, format, refused: refused? }, sign.map_or(Some(None), |s| s.map(Some))?))
 }
 
 /// A fence that nobody meets, or whose refusal nobody could tell from success.
 pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
+    sign::lint(call, f, d);
     let Some(fence) = &call.fence else { return };
     let site = at(f, "fence");
     let readback = f.has("readback");

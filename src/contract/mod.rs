@@ -14,6 +14,7 @@ mod precondition;
 mod read;
 mod request;
 mod shape;
+mod sign;
 mod template;
 
 use std::path::Path;

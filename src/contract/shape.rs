@@ -160,6 +160,23 @@ pub(super) static FENCE_AGE: Shape = Shape {
             "how it is written; default unix: whole seconds since 1970",
         ),
         Key::required("refused", Type::List(&Type::Integer), "the statuses that say: too old, nothing done"),
+        Key::new("sign", Type::Map(&FENCE_SIGN), "a signature over the time and the request, made when an attempt leaves"),
+    ],
+};
+
+pub(super) static FENCE_SIGN: Shape = Shape {
+    name: "FenceSign",
+    doc: "HMAC-SHA-256, so that the target knows whose the time is.",
+    keys: &[
+        Key::required("header", Type::Text, "the header that carries the signature"),
+        Key::required(
+            "over",
+            Type::Text,
+            "what is signed: a text with {stamp}, {key}, {method}, {path} (with the query) and {body}",
+        ),
+        Key::required("secret", Type::Secret, "where the secret is"),
+        Key::new("encoding", Type::Word(&["hex", "base64"]), "how it is written; default hex"),
+        Key::new("prefix", Type::Text, "what stands before it: v1="),
     ],
 };
 

@@ -56,6 +56,8 @@ pub trait Judge: Send + Sync {
     fn undo(&self, parameters: &Parameters, key: &WireKey, reference: Option<&str>) -> Result<Undo, String>;
     /// The header with its time that an attempt carries, where the target refuses it beyond an age.
     fn stamp(&self, journalled_at: WallTime) -> Option<(String, String)>;
+    /// The header with the signature over that time and the request, where the target wants one; its secret is read now.
+    fn signature(&self, stamp: &str, key: &WireKey, request: &RenderedRequest) -> Result<Option<(String, String)>, Error>;
     /// Reads the pages so far.
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged;
 }

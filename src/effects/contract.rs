@@ -74,6 +74,10 @@ impl Judge for Asked {
         self.0.stamp(journalled_at)
     }
 
+    fn signature(&self, stamp: &str, key: &WireKey, request: &RenderedRequest) -> Result<Option<(String, String)>, Error> {
+        self.0.signature(stamp, key, request)
+    }
+
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged {
         Judged::Done(match self.0.judge(pages, parameters, key) {
             Shown::NextPage(token) => return Judged::NextPage(token),

@@ -76,6 +76,9 @@ fn end(status: Status, code: Option<Code>, detail: Option<String>) -> Action {
 pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
     match next(r, f, rules, now) {
         Action::End(e) if r.operation_id.is_undo() && e.status != Status::Confirmed => {
+            if r.phase == Phase::Parked {
+                return Action::Wait(None);
+            }
             let words = match e.status {
                 Status::Refused => "the target refused the compensation",
                 Status::Expired => "the time for the compensation is over, and it was not made",

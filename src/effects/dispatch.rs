@@ -149,6 +149,8 @@ pub struct PendingCall {
     pub spec: Arc<CallSpec>,
     /// The exact request.
     pub request: RenderedRequest,
+    /// The operation's key.
+    pub wire_key: WireKey,
     /// When it was journalled: what it says to a target that refuses old requests.
     pub journalled_at: WallTime,
     /// Its window, fixed when it was journalled.
@@ -209,7 +211,13 @@ impl Desk {
     /// Hands a call to the network.
     pub fn call(&self, p: PendingCall) {
         let desk = self.clone();
-        let secrets = match secrets(&p.spec) {
+        let stamp = p.spec.judge.stamp(p.journalled_at);
+        let signed = stamp.as_ref().map(|(_, at)| p.spec.judge.signature(at, &p.wire_key, &p.request));
+        let secrets = secrets(&p.spec).and_then(|mut all| {
+            all.extend(signed.transpose()?.flatten());
+            Ok(all)
+        });
+        let secrets = match secrets {
             Ok(secrets) => secrets,
             Err(e) => {
                 tracing::error!(code = %e.code, operation = %p.key, "a secret can't be read; the call is not made");
@@ -219,7 +227,6 @@ impl Desk {
             }
         };
         let mut request = p.request.clone();
-        let stamp = p.spec.judge.stamp(p.journalled_at);
         request.headers.extend(stamp.map(|(name, value)| Pair { name, value }));
         let outgoing = Outgoing {
             to: p.spec.to.clone(),

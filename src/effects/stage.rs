@@ -176,6 +176,7 @@ impl EffectTask {
             handover,
             spec: Arc::clone(spec),
             request: body.request,
+            wire_key: r.wire_key.clone(),
             journalled_at: now.wall,
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,

@@ -86,6 +86,40 @@ fn fences_that_hold_nothing_are_refused() {
     }
 }
 
+/// The age limit with a signature.
+fn signs(secret: &std::path::Path) -> String {
+    let how = "header: x-signature, over: \"{stamp}.{body}\", prefix: v1=";
+    let sign = format!("sign: {{ {how}, secret: {{ file: {} }} }}", secret.display());
+    ages().replace("refused: 412", &format!("refused: 412, {sign}"))
+}
+
+/// If this broke, a target would refuse every signed request, or take one with a time or body that nobody signed.
+#[test]
+fn a_signature_covers_the_time_and_the_body() {
+    let request = |body: &str| RenderedRequest { body: Some(body.as_bytes().to_vec()), ..RenderedRequest::default() };
+    let dir = tempfile::tempdir().expect("a directory");
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "s3cret\n").expect("writable");
+    let signs = signs(&secret);
+    let made = |stamp: &str, body: &str| {
+        call(&signs).signature(stamp, &WireKey::new("k"), &request(body)).expect("the secret is there").expect("it signs")
+    };
+    // printf '1.{}' | openssl dgst -sha256 -hmac s3cret
+    let expected = "v1=3aef069923b329162e71de34136b0ef6ee4b9253867069748da3fc3680c71406";
+    assert_eq!(made("1", "{}"), ("x-signature".to_owned(), expected.to_owned()));
+    assert_ne!(made("2", "{}"), made("1", "{}"));
+    assert_ne!(made("1", "[]"), made("1", "{}"));
+    assert_eq!(call(&ages()).signature("1", &WireKey::new("k"), &request("{}")).expect("nothing to read"), None);
+    for (from, to, reason) in [
+        ("{stamp}.{body}", "{body}", "sign {stamp}"),
+        ("{stamp}.{body}", "{stamp}", "sign {body}"),
+        ("{stamp}.{body}", "{stmp}.{body}", "known here: stamp"),
+    ] {
+        let shown = parse("orders.yaml", &signs.replace(from, to)).expect_err(to).render(false);
+        assert!(shown.contains(reason), "{to}: {shown}");
+    }
+}
+
 /// If this broke, somebody could accept duplicates without being told what that means.
 #[test]
 fn accepting_duplicates_is_told() {

@@ -308,11 +308,18 @@ impl HttpPort for Sandbox {
 /// can't be told from a refusal.
 #[test]
 fn each_api_passes_a_probe_by_what_it_documents() {
+    // A sandbox shows at once, so nobody waits here as long as the real API may take. What is only ever polled has no answer to try.
+    let soon = |contract: &mut Contract| {
+        let readbacks = contract.calls.values_mut().filter_map(|c| c.readback.as_mut());
+        readbacks.for_each(|r| r.lag = Duration::from_millis(1));
+    };
     let probes: Vec<_> = APIS
         .iter()
+        .filter(|api| api.file != "azure-email")
         .map(|api| {
             std::thread::spawn(move || {
-                let contract = api.contract();
+                let mut contract = api.contract();
+                soon(&mut contract);
                 let parameters = Parameters((api.parameters)().as_object().unwrap().clone());
                 let probe = Probe::new(&contract, &CallName::new(api.call), parameters, None).unwrap();
                 (api, probe.run(&Sandbox(*api, Mutex::default())).unwrap())

@@ -128,7 +128,10 @@ pub fn said(attempt: i32, token: &str, class: AnswerClass) -> Hearsay {
 }
 
 /// Reads answers by status, and lists by a small JSON body: `{"ours": 1, "other": false, "next": null}`.
-struct Plain;
+/// Signs where its target looks at the age of a request.
+struct Plain {
+    signs: bool,
+}
 
 impl Judge for Plain {
     fn classify(&self, a: &Answer, at: WallTime) -> Classified {
@@ -177,8 +180,11 @@ impl Judge for Plain {
             deadline: sec(600),
         })
     }
-    fn stamp(&self, _: WallTime) -> Option<(String, String)> {
-        None
+    fn stamp(&self, at: WallTime) -> Option<(String, String)> {
+        self.signs.then(|| ("x-sent-at".to_owned(), at.0.to_string()))
+    }
+    fn signature(&self, stamp: &str, key: &WireKey, _: &RenderedRequest) -> Result<Option<(String, String)>, Error> {
+        Ok(Some(("x-signature".to_owned(), format!("signed {stamp} {key}"))))
     }
     fn judge(&self, pages: &[Answer], _: &Parameters, _: &WireKey) -> Judged {
         let mut ours = 0;
@@ -271,7 +277,7 @@ impl Bench {
         let spec = |target: &str| CallSpec {
             target: target.into(),
             rules: rules.clone(),
-            judge: Arc::new(Plain),
+            judge: Arc::new(Plain { signs: rules.max_age.is_some() }),
             to: Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private: true },
             credentials: credentials.clone(),
             limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },

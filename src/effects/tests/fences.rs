@@ -19,6 +19,7 @@ fn a_conditional_create_is_sent_again_and_a_taken_id_is_read_back() {
     let mut r = run(&rules, &[(2, out(1, AnswerClass::MaybeSent))]);
     send(&mut r, &rules, t(3));
     assert_eq!(r.attempts[1].warrants[0].kind, WarrantKind::TargetFence);
+    r.read_at = Some(t(50));
     fold(&mut r, out(2, AnswerClass::KeyConflict), &rules, t(4));
     rest(&mut r, &rules, t(4));
     assert_eq!((r.phase, decide(&r, &facts(), &rules, t(4))), (Phase::Unknown, Action::Read), "asked at once");
