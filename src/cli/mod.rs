@@ -11,6 +11,7 @@ macro_rules! print {
 }
 
 mod bench;
+mod bulk;
 mod check;
 mod config;
 mod console;

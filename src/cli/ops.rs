@@ -15,7 +15,7 @@ use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
 
-use super::{Connection, Format, timeline};
+use super::{Connection, Format, bulk, timeline};
 
 /// Look at operations and decide what nobody else can.
 #[derive(Debug, Args)]
@@ -110,6 +110,23 @@ A cancel may come before its request: it is held for an hour.")]
         #[command(flatten)]
         order: OrderArgs,
     },
+    /// Take an approval back: for good, even if it is delivered again.
+    #[command(after_help = "Example:
+  readback ops revoke op-0137 --reason \"the buyer has left\"
+Before the hand-over it is void at once. After it the owner answers whether it was in time: what has left has left.")]
+    Revoke {
+        #[command(flatten)]
+        order: OrderArgs,
+        /// Which approval; without it the one that is held or in use.
+        #[arg(long)]
+        approval: Option<String>,
+    },
+    /// Say of all operations of an incident what happened: you have looked at the target.
+    #[command(after_help = "Example:
+  readback ops resolve-all --status parked --code RB0235 --call mail#send --applied --expect 17 --reason \"INC-42: all are in the outbox\"
+Each is resolved on the version that is shown now; --expect is how many you saw (`--dry-run` lists them). Before settle,
+`--not-applied` needs a second person for each.")]
+    ResolveAll(bulk::BulkArgs),
     /// Let the operations behind a parked one go on.
     #[command(after_help = "Example:
   readback ops release-lane op-0137 --reason \"later orders of this resource do not depend on it\"")]
@@ -177,6 +194,14 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             let order = order.build(&operations, None, now)?;
             send(cluster, &app, &mut operations, &commands::cancel(order), format)
         }
+        What::Revoke { order, approval } => {
+            let (key, known) = one(&operations, &order.operation, order.tenant.as_deref())?;
+            let terms = orders::Terms { by: &order.by, reason: &order.reason, expires_at: now };
+            let approval = orders::revocation(key, known, approval.as_deref(), &terms)?;
+            let order = order.build(&operations, None, now)?;
+            send(cluster, &app, &mut operations, &commands::revoke(order, approval), format)
+        }
+        What::ResolveAll(all) => bulk::run(all, cluster, &app, &mut operations, now, format),
         What::ReleaseLane { order } => {
             let order = order.build(&operations, None, now)?;
             send(cluster, &app, &mut operations, &commands::release_lane(order), format)
