@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, ApprovalId, OperationKey, PlanHash};
-use crate::intents::{Approval, Command, Decision, topics};
+use crate::ids::{ApplicationId, ApprovalId, OperationKey, PlanHash, partition_of};
+use crate::intents::{Approval, Command, Decision, Switch, headers, topics};
 use crate::kafka::Cluster;
 use crate::outbox::commands::CommandRecord;
+use crate::record::{Headers, OutRecord};
 use crate::time::WallTime;
 
 use super::views::Seen;
@@ -91,6 +92,31 @@ pub fn publish<C: Cluster>(cluster: &C, app: &ApplicationId, command: &Command) 
     })?;
     let message = CommandRecord::new(app, partitions, command)?;
     cluster.publish(&[message.as_record()], Duration::from_secs(20)).map_err(unreachable)?;
+    Ok(())
+}
+
+/// Writes an order to pause or to go on to the commands topic of `app`.
+///
+/// # Errors
+/// `BROKER_UNREACHABLE`, `TOPIC_MISSING`.
+pub fn publish_switch<C: Cluster>(cluster: &C, app: &ApplicationId, order: &Switch) -> Result<()> {
+    let unreachable = |fault| Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "writing an order to pause").because(fault);
+    let topic = topics::commands(app);
+    let info = cluster.admin().and_then(|a| a.topic(&topic)).map_err(unreachable)?;
+    let partitions = info.map(|t| t.partitions).ok_or_else(|| {
+        Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("writing an order: no topic {topic}")).next("check --app")
+    })?;
+    let (key, names) = (order.key(), Headers::new().with(headers::SCHEMA, Switch::SCHEMA));
+    let value = serde_json::to_vec(order).map_err(|e| Error::new(codes::BUG, Fault::Bug, "writing an order as JSON").because(e))?;
+    let record = OutRecord {
+        topic: &topic,
+        partition: Some(partition_of(key.root().as_str().as_bytes(), partitions)),
+        timestamp: None,
+        key: Some(key.as_str().as_bytes()),
+        value: Some(&value),
+        headers: Some(&names),
+    };
+    cluster.publish(&[record], Duration::from_secs(20)).map_err(unreachable)?;
     Ok(())
 }
 

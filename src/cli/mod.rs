@@ -25,6 +25,7 @@ mod metrics;
 mod new;
 mod ops;
 mod output;
+mod pause;
 mod payload;
 mod probe;
 mod replay_diff;

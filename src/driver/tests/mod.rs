@@ -5,6 +5,7 @@ mod commands;
 mod compare;
 mod dead_letters;
 mod library;
+mod pause;
 mod precondition;
 mod tables;
 
