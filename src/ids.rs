@@ -164,6 +164,14 @@ impl OperationId {
     pub fn undo(&self) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}undo"))
     }
+    /// What this is the compensation of, if it is one.
+    pub fn undoes(&self) -> Option<OperationId> {
+        self.as_str().rsplit_once(DERIVED).filter(|(_, last)| *last == "undo").map(|(original, _)| OperationId::new(original))
+    }
+    /// Whether this is the compensation of another.
+    pub fn is_undo(&self) -> bool {
+        self.undoes().is_some()
+    }
     /// Replay `k` of this operation.
     pub fn replay(&self, k: u32) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}r{k}"))
@@ -313,6 +321,7 @@ mod tests {
             assert_eq!((d.root(), d.keeper()), (op.clone(), op.clone()));
             assert!(d.is_derived() && d.replay_number().is_none());
         }
+        assert_eq!((op.undo().undoes(), op.plan().undoes()), (Some(op.clone()), None));
         let again = op.replay(2);
         assert_eq!((again.root(), again.keeper(), again.replay_number()), (op.clone(), again.clone(), Some(2)));
         assert_eq!((again.plan().root(), again.plan().keeper(), again.plan().replay_number()), (op, again, None));

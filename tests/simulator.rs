@@ -30,6 +30,10 @@ fn without_faults_each_operation_ends_as_it_is_meant_to() {
         (App::Plain, Class::Refused, Status::Refused),
         (App::Keyed, Class::Simple, Status::Confirmed),
         (App::Keyed, Class::Refused, Status::Refused),
+        (App::Created, Class::Simple, Status::Confirmed),
+        (App::Aged, Class::Simple, Status::Confirmed),
+        (App::Counted, Class::Simple, Status::Confirmed),
+        (App::Undone, Class::Simple, Status::Confirmed),
         (App::Orders, Class::Simple, Status::Confirmed),
         (App::Orders, Class::Approved, Status::Confirmed),
         (App::Orders, Class::DeniedByPerson, Status::Denied),
@@ -86,8 +90,16 @@ fn harm(off: Off) -> bool {
 }
 
 /// Rules whose absence random schedules find; where each of the others is shown, `src/docs/guarantees.md` says.
-const FOUND_BY_CHANCE: &[Rule] =
-    &[Rule::SilenceIsNotNo, Rule::SettleBeforeAbsent, Rule::CompleteReads, Rule::TakeOverIsMaybe, Rule::CancelWaits];
+const FOUND_BY_CHANCE: &[Rule] = &[
+    Rule::SilenceIsNotNo,
+    Rule::SettleBeforeAbsent,
+    Rule::CompleteReads,
+    Rule::TakeOverIsMaybe,
+    Rule::CancelWaits,
+    Rule::DuplicatesByChoice,
+    Rule::FenceBeforeNew,
+    Rule::UndoOnlyApplied,
+];
 
 /// If this broke, the simulator would be blind: it could not see the harm that a rule prevents, so its silence would prove nothing.
 #[test]
@@ -156,6 +168,26 @@ fn c10_a_call_that_leaves_after_its_window_is_seen() {
 #[test]
 fn c22_a_second_owner_of_retries_is_seen() {
     assert!(harm(Off { outside: Some(Broken::Copies), ..Off::default() }));
+}
+
+/// C18: a compensation that does not wait until no copy of the effect can arrive: one arrives, and the effect is there again.
+#[test]
+fn c18_a_compensation_that_does_not_wait_is_seen() {
+    let apps = Applications::new();
+    let off = effects(Rule::UndoWaits);
+    let bound = number("READBACK_SCHEDULES").unwrap_or(2_000);
+    let mut schedules = (0..bound).map(|seed| Schedule::draw_of(App::Undone, seed));
+    let found = schedules.find_map(|s| Some((run(&apps, &s, off).violations.pop()?, s)));
+    let (violation, schedule) = found.expect("some copy arrives after the compensation");
+    assert!(violation.contains("undone") || violation.contains("Doubled"), "{violation}");
+    assert!(run(&apps, &schedule, Off::default()).violations.is_empty(), "with all rules");
+}
+
+/// C6: a target that makes a second thing under an ID, or takes old requests, although its contract says that it refuses them: the
+/// assumption that the report prints is needed, and without the refusal the re-sends would be second effects.
+#[test]
+fn c06_a_target_that_does_not_refuse_is_seen() {
+    assert!(harm(Off { outside: Some(Broken::NoFence), ..Off::default() }));
 }
 
 /// If this broke, `readback test` would not tell a change of behaviour from none, or the examples would not do what they say.

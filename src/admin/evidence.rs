@@ -81,6 +81,10 @@ pub fn lines(seen: &Seen) -> Vec<(WallTime, String)> {
 }
 
 fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
+    if let Some(original) = l.operation_id.undoes() {
+        let at = l.attempts.first().map_or_else(|| l.closed_at.unwrap_or_default(), |a| a.journalled_at);
+        lines.push((at, format!("undoes       {original}")));
+    }
     for a in &l.attempts {
         lines.push((
             a.journalled_at,
@@ -105,6 +109,9 @@ fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
             at,
             format!("{:<12} {}", l.shown().word(), l.reference.as_deref().map(|r| format!("reference {r}")).unwrap_or_default()),
         ));
+    }
+    if l.end == Some(Status::Superseded) {
+        lines.push((l.closed_at.unwrap_or_default(), format!("compensation {}", l.operation_id.undo())));
     }
     for flag in &l.flags {
         lines.push((l.closed_at.unwrap_or_default(), format!("flag         {flag:?}")));

@@ -95,6 +95,18 @@ pub fn external_counts(application: &Application, admin: &dyn Admin) -> Result<B
     Ok(counts)
 }
 
+/// As [`external_counts`], with topics that are missing counted as a first start would make them; and which those are.
+pub fn counts_to_be(
+    application: &Application,
+    config: &ProcessConfig,
+    admin: &dyn Admin,
+) -> Result<(BTreeMap<TopicName, u32>, BTreeSet<TopicName>)> {
+    let mut counts = external_counts(application, admin)?;
+    let missing: BTreeSet<TopicName> = external_topics(application).into_iter().filter(|t| !counts.contains_key(t)).collect();
+    counts.extend(missing.iter().map(|t| (t.clone(), config.topics.partitions)));
+    Ok((counts, missing))
+}
+
 /// The user's topics that an application reads or writes.
 pub fn external_topics(application: &Application) -> BTreeSet<TopicName> {
     let graph = application.topology.external_sources().into_iter().chain(application.topology.external_sinks());

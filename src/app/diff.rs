@@ -202,6 +202,18 @@ pub fn against(
     deploy.sorted()
 }
 
+/// Adds topics of the user's that are missing: a first start makes them where it may, and is refused where it may not.
+pub fn missing(mut deploy: Deploy, topics: &BTreeSet<TopicName>, may_create: bool) -> Deploy {
+    for topic in topics {
+        deploy.changes.retain(|c| !(c.name == topic.as_str() && c.fate == Fate::Create));
+        match may_create {
+            true => deploy.add(Fate::Create, "topic", topic.as_str(), "made by the first start"),
+            false => deploy.add(Fate::Lost, "topic", topic.as_str(), "it does not exist: a start is refused (RB0302)"),
+        }
+    }
+    deploy.sorted()
+}
+
 /// What becomes of open operations.
 fn operations(deploy: &mut Deploy, wanted: &BTreeMap<(&str, &str), &str>, open: &[Open]) {
     let mut steps: BTreeMap<&str, usize> = BTreeMap::new();

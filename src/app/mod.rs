@@ -11,7 +11,7 @@ mod purge;
 mod stores;
 
 pub use adapt::{ContractRenderer, PolicyBook};
-pub use compose::{Composed, Edges, Schemas, Weakened, compose, external_counts};
+pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};
 pub use process::{Process, ProcessEnd, interrupted, kafka_config, registry};
 pub(crate) use stores::elsewhere;
 pub use stores::{Entries, Entry, Found, Keys, StoreHandle, Stores, TypedStore};

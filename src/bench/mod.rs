@@ -5,5 +5,6 @@ pub mod effects;
 mod ground;
 pub mod measure;
 pub mod passthrough;
+pub mod recorded;
 
 pub use ground::Ground;

@@ -1,17 +1,19 @@
 //! `readback bench`: what this installation does, beside the least that could be written by hand.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::bench::effects::{self, Took};
 use crate::bench::measure::{Run, machine, quantile};
-use crate::bench::{Ground, passthrough};
+use crate::bench::{Ground, passthrough, recorded};
 use crate::config::{environment, provenance};
 use crate::error::Result;
 
-use super::{Connection, Format};
+use super::{Connection, Format, load};
 
 /// Measure this installation: records a second and the time of an effect, each beside a bare loop in the same run.
 #[derive(Debug, Args)]
@@ -19,12 +21,16 @@ use super::{Connection, Format};
   readback bench --brokers kafka-1:9092             both, on these brokers
   readback bench --passthrough --records 2000000    topic to topic in transactions, one thread
   readback bench --effects --rate 100               request to confirmed result, beside the bare HTTP call
+  readback bench topology/orders                    CPU of a record of its input.jsonl, beside reading the lines alone
 Without brokers from a flag, a file or the environment it starts the local stack. Read the ratios: figures of one side say more of
 the machine and its brokers than of either. Its topics are named readback-bench-… and deleted at the end; the target of the
 effects runs in this process.")]
 pub struct BenchArgs {
     #[command(flatten)]
     connection: Connection,
+    /// Only what this topology costs: its recorded input through the real code, without a broker.
+    #[arg(conflicts_with_all = ["passthrough", "effects"])]
+    topology: Option<PathBuf>,
     /// Only topic to topic.
     #[arg(long, conflicts_with = "effects")]
     passthrough: bool,
@@ -47,6 +53,9 @@ pub struct BenchArgs {
 
 /// Measures and tells.
 pub fn run(args: &BenchArgs, format: Format) -> Result<ExitCode> {
+    if let Some(topology) = &args.topology {
+        return offline(topology, format);
+    }
     let (file, flags) = (args.connection.config.as_deref(), args.connection.flags());
     let settings = provenance(file, environment()?, &flags)?;
     let local = settings.iter().any(|s| s.key == "brokers" && s.from == "default");
@@ -77,6 +86,23 @@ pub fn run(args: &BenchArgs, format: Format) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a topology costs by itself.
+fn offline(topology: &Path, format: Format) -> Result<ExitCode> {
+    let application = load::offline(topology)?.application;
+    let dir = if topology.is_dir() { topology.to_owned() } else { topology.with_file_name("") };
+    let ([bare, ours], inputs) = recorded::compare(&application, &dir, Duration::from_secs(3))?;
+    let cost = |c: &recorded::Cost| json!({ "cpu_us": c.cpu_us });
+    let mut report = json!({ "schema": "readback.bench/1", "machine": machine(), "application": application.id });
+    report["recorded"] = pair(&cost(&bare), &cost(&ours), &["cpu_us"]);
+    report["recorded"]["records"] = inputs.into();
+    report["recorded"]["runs"] = ours.runs.into();
+    match format {
+        Format::Json => println!("{report}"),
+        Format::Table => print!("{}", table(&report)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn medians(runs: &[Run]) -> Value {
     let median = |of: &dyn Fn(&Run) -> f64| quantile(&mut runs.iter().map(of).collect::<Vec<_>>(), 0.5);
     json!({ "per_second": median(&|r| r.per_second), "cpu_us": median(&|r| r.cpu_us) })
@@ -94,6 +120,7 @@ fn pair(bare: &Value, ours: &Value, members: &[&str]) -> Value {
 fn table(report: &Value) -> String {
     let mut text = String::new();
     let parts = [
+        ("recorded", "the recorded input on the in-process log, with every call, commit and a start each time", "the lines alone"),
         ("passthrough", "topic to topic in transactions, one thread", "bare client loop"),
         ("effects", "an effect, from request to confirmed result", "bare HTTP call"),
     ];

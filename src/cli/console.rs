@@ -75,7 +75,7 @@ pub fn run(args: &ConsoleArgs) -> Result<ExitCode> {
     let id = ops::the_app(named.as_deref(), &cluster)?;
     let mut console = Console::start(&cluster, &id, &settings, Arc::new(SystemClock))?.configured(args.connection.explain()?);
     if let Some(application) = &application {
-        console = console.drawn(&application.topology);
+        console = console.of(application);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

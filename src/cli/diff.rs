@@ -8,9 +8,10 @@ use clap::Args;
 use serde_json::json;
 
 use crate::admin::views::{Operations, Seen};
+use crate::app::counts_to_be;
 use crate::app::deployed::{Deployed, stored};
-use crate::app::diff::{Deploy, Fate, Open, against, compare};
-use crate::app::external_counts;
+use crate::app::diff::{Deploy, Fate, Open, against, compare, missing};
+use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::error::{Error, Fault, Result};
 use crate::ids::{ApplicationId, TopicName};
@@ -55,7 +56,7 @@ pub fn run(args: &DiffArgs, format: Format) -> Result<ExitCode> {
             let deploy = compare(&before, &after);
             (Some(before), after, deploy)
         }
-        None => on_cluster(&application, &super::on_cluster(&args.connection)?, now)?,
+        None => on_cluster(&application, &args.connection.load()?, &super::on_cluster(&args.connection)?, now)?,
     };
     match format {
         Format::Table => print!("{}", table(before.as_ref(), &after, &deploy, args, now)),
@@ -75,11 +76,16 @@ pub fn run(args: &DiffArgs, format: Format) -> Result<ExitCode> {
     })
 }
 
-fn on_cluster<C: Cluster>(application: &Application, cluster: &C, now: WallTime) -> Result<(Option<Deployed>, Deployed, Deploy)> {
+fn on_cluster<C: Cluster>(
+    application: &Application,
+    config: &ProcessConfig,
+    cluster: &C,
+    now: WallTime,
+) -> Result<(Option<Deployed>, Deployed, Deploy)> {
     let app = &application.id;
     let before = stored(cluster, app)?;
     let admin = cluster.admin().map_err(error_of)?;
-    let counts = external_counts(application, admin.as_ref())?;
+    let (counts, to_come) = counts_to_be(application, config, admin.as_ref())?;
     let layout = application.topology.layout(&counts, None).map_err(Error::from)?;
     let after = Deployed::of(application, Some(&layout), now);
     let mut there: BTreeMap<TopicName, u32> = BTreeMap::new();
@@ -91,7 +97,7 @@ fn on_cluster<C: Cluster>(application: &Application, cluster: &C, now: WallTime)
     }
     let open = if application.has_effects() { open(cluster, app, &there)? } else { Vec::new() };
     let compared = before.as_ref().map(|b| compare(b, &after)).unwrap_or_default();
-    let deploy = against(compared, before.as_ref(), &after, &there, &open);
+    let deploy = missing(against(compared, before.as_ref(), &after, &there, &open), &to_come, config.topics.create);
     Ok((before, after, deploy))
 }
 

@@ -120,6 +120,6 @@ fn console(
     let cluster = RdCluster::new(app::kafka_config(config))?;
     let settings = Settings::of(config, &config.admin.listen);
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
-    let console = console.measured(metrics.clone()).drawn(&application.topology).configured(args.connection.explain()?);
+    let console = console.measured(metrics.clone()).of(application).configured(args.connection.explain()?);
     Ok(Some(Arc::new(console)))
 }

@@ -99,6 +99,13 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
+        let mut ledger = seen.ledger.clone().expect("one");
+        (ledger.phase, ledger.end, ledger.closed_at) = (Phase::Ended, Some(Status::Superseded), Some(WallTime(60_000)));
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger.clone()) }, WallTime(61_000));
+        assert!(text.contains("compensation op-1.undo"), "{text}");
+        ledger.operation_id = ledger.operation_id.undo();
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger) }, WallTime(61_000));
+        assert!(text.contains("undoes       op-1\n"), "{text}");
         assert_eq!(as_json(&key, &seen)["look_at"], "https://orders.internal/console?ref=5be2");
     }
 }

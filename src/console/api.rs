@@ -19,6 +19,7 @@ use crate::time::parse_duration;
 use super::Console;
 use super::act::{Action, Ordered, Wanted, act};
 use super::index::Page;
+use super::letters::{self, Letters, ReplayBody, Replayed};
 use super::people::Person;
 use super::problem::Problem;
 use super::search::{Search, pairs};
@@ -48,6 +49,10 @@ pub enum Call {
     Order(Action),
     /// A decision about a plan.
     Decide(Action),
+    /// Dead letters that rest.
+    DeadLetters,
+    /// Sends one back.
+    Replay,
 }
 
 /// One route.
@@ -79,12 +84,14 @@ pub const ROUTES: &[Route] = &[
     route(Call::Decide(Action::Deny), "/api/v1/operations/{operation}/deny", "Deny the plan that was shown."),
     route(Call::Order(Action::Cancel), "/api/v1/operations/{operation}/cancel", "Forbid further sends."),
     route(Call::Order(Action::ReleaseLane), "/api/v1/operations/{operation}/release-lane", "Let what waits behind it go on."),
+    route(Call::DeadLetters, "/api/v1/dead-letters", "Dead letters that rest, the oldest first, without payloads."),
+    route(Call::Replay, "/api/v1/dead-letters/{letter}/replay", "Send a dead letter back, once."),
 ];
 
 impl Call {
     /// Whether it orders something.
     pub fn orders(self) -> bool {
-        matches!(self, Call::Resolve | Call::Order(_) | Call::Decide(_))
+        matches!(self, Call::Resolve | Call::Order(_) | Call::Decide(_) | Call::Replay)
     }
     /// Whether it takes the query of a search.
     pub fn searches(self) -> bool {
@@ -96,6 +103,7 @@ impl Call {
             Call::Resolve => Some(g.subschema_for::<ResolveBody>()),
             Call::Order(_) => Some(g.subschema_for::<OrderBody>()),
             Call::Decide(_) => Some(g.subschema_for::<DecideBody>()),
+            Call::Replay => Some(g.subschema_for::<ReplayBody>()),
             _ => None,
         }
     }
@@ -107,6 +115,8 @@ impl Call {
             Call::Operations | Call::Unknowns | Call::Approvals => g.subschema_for::<Operations>(),
             Call::Operation => g.subschema_for::<Operation>(),
             Call::Session => g.subschema_for::<Session>(),
+            Call::DeadLetters => g.subschema_for::<Letters>(),
+            Call::Replay => g.subschema_for::<Replayed>(),
             Call::Resolve | Call::Order(_) | Call::Decide(_) => g.subschema_for::<CommandAnswer>(),
         }
     }
@@ -154,6 +164,7 @@ fn answer(console: &Console, call: Call, asked: &Asked) -> Result<Response> {
             json(&Operation::of(&listed.key, &console.evidence(&listed.key)?))
         }
         Call::Session => json(&session(who.as_ref())),
+        Call::DeadLetters => json(&letters::list(console)?),
         _ => json(&overview(console)),
     })
 }
@@ -278,6 +289,11 @@ fn session(who: Option<&Person>) -> Session {
 fn order(console: &Console, call: Call, who: &Person, asked: &Asked) -> Result<Response> {
     let operation = asked.operation.as_deref().unwrap_or_default();
     let (action, wanted) = match call {
+        Call::Replay => {
+            let body: ReplayBody = read(asked)?;
+            let deadline = body.deadline.as_deref().map(span).transpose()?;
+            return Ok(json(&letters::replay(console, who, &asked.from, operation, &body.reason, deadline)?));
+        }
         Call::Resolve => {
             let body: ResolveBody = read(asked)?;
             let resolution = match body.resolution {

@@ -46,6 +46,9 @@ pub struct Entry {
     /// At which step.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub step: String,
+    /// Which dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub letter: Option<String>,
     /// The version that was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen: Option<i64>,
@@ -85,6 +88,7 @@ impl Entry {
             operation: String::new(),
             tenant: String::new(),
             step: String::new(),
+            letter: None,
             seen: None,
             plan_hash: None,
             reason: String::new(),

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::admin::dead_letters::{DeadLetters, Place as LetterPlace};
 use crate::admin::orders;
+use crate::admin::replay::{Known, ReplayOrder, Replayed, Replayer};
 use crate::admin::views::{Half, News, Seen};
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, GroupId, Tp};
+use crate::ids::{ApplicationId, GroupId, OperationKey, TopicName, Tp};
 use crate::intents::{Command, headers, topics};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Member, NewTopic, Reader};
 use crate::offset::NextOffset;
@@ -36,6 +38,10 @@ pub trait Books: Send + Sync {
     fn order(&self, command: &Command) -> Result<()>;
     /// Writes a record of what somebody did.
     fn audit(&self, entry: &Entry) -> Result<()>;
+    /// All dead letters of a topic.
+    fn dead_letters(&self, topic: &TopicName) -> Result<DeadLetters>;
+    /// Sends a letter back, knowing these operations.
+    fn replay(&self, place: &LetterPlace, known: &BTreeMap<OperationKey, Seen>, order: &ReplayOrder) -> Result<Replayed>;
     /// Groups, members, lag.
     fn groups(&self) -> Result<Vec<Group>>;
 }
@@ -106,7 +112,7 @@ impl<C: Cluster> KafkaBooks<C> {
         Ok(())
     }
 
-    fn partitions(&self, group: &GroupId, names: &[crate::ids::TopicName]) -> Result<Vec<(Tp, Option<i64>)>> {
+    fn partitions(&self, group: &GroupId, names: &[TopicName]) -> Result<Vec<(Tp, Option<i64>)>> {
         let doing = "reading a group's positions";
         let admin = self.cluster.admin().map_err(away(doing))?;
         let mut tps = Vec::new();
@@ -167,6 +173,20 @@ impl<C: Cluster> Books for KafkaBooks<C> {
             OutRecord { topic: &topic, partition: None, timestamp: None, key, value: Some(&value), headers: Some(&headers) };
         self.cluster.publish(&[record], WRITE).map_err(away("writing an audit record"))?;
         Ok(())
+    }
+
+    fn dead_letters(&self, topic: &TopicName) -> Result<DeadLetters> {
+        DeadLetters::read(&self.cluster, topic)
+    }
+
+    fn replay(&self, place: &LetterPlace, known: &BTreeMap<OperationKey, Seen>, order: &ReplayOrder) -> Result<Replayed> {
+        let doing = "sending a dead letter back";
+        let admin = self.cluster.admin().map_err(away(doing))?;
+        let counts: BTreeMap<TopicName, u32> =
+            admin.topics().map_err(away(doing))?.into_iter().map(|t| (t.name, t.partitions)).collect();
+        let known = Known { operations: known, partitions: &|topic| counts.get(topic).copied() };
+        let done = Replayer::open(&self.cluster, &self.app)?.replay(&place.tp.topic, std::slice::from_ref(place), &known, order)?;
+        done.into_iter().next().ok_or_else(|| Error::new(codes::BUG, Fault::Bug, "a replay that says nothing of its letter"))
     }
 
     fn groups(&self) -> Result<Vec<Group>> {

@@ -8,6 +8,7 @@ pub mod books;
 mod draw;
 mod facets;
 pub mod index;
+pub mod letters;
 pub mod openapi;
 mod pages;
 pub mod people;
@@ -27,11 +28,11 @@ use std::time::Duration;
 
 use crate::admin::views::Seen;
 use crate::config::{ProcessConfig, SecretRef, Setting};
+use crate::dsl::Application;
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, OperationKey};
+use crate::ids::{ApplicationId, OperationKey, TopicName};
 use crate::kafka::Cluster;
 use crate::time::{SharedClock, WallTime};
-use crate::topology::Topology;
 
 use audit::{Came, Entry};
 use books::{Books, KafkaBooks};
@@ -78,6 +79,8 @@ pub struct Console {
     pub answer_within: Duration,
     /// What this process measures of itself, where it is a member.
     pub rates: Option<Rates>,
+    /// The topic of dead letters, where it is known.
+    pub dead_letters: Option<TopicName>,
     /// The graph, drawn, where it is known.
     pub drawing: Option<maud::Markup>,
     /// Settings of this process that are not the default.
@@ -115,6 +118,7 @@ impl Console {
             secure: !local,
             answer_within: ANSWER,
             rates: None,
+            dead_letters: None,
             drawing: None,
             settings: Vec::new(),
             tries: Tries::default(),
@@ -129,10 +133,11 @@ impl Console {
         self.rates = Some(Rates::start(registry));
         self
     }
-    /// With the graph.
+    /// With what the application's topology says: the graph, the topic of dead letters.
     #[must_use]
-    pub fn drawn(mut self, topology: &Topology) -> Self {
-        self.drawing = Some(draw::draw(topology));
+    pub fn of(mut self, application: &Application) -> Self {
+        self.drawing = Some(draw::draw(&application.topology));
+        self.dead_letters.clone_from(&application.dead_letters);
         self
     }
 

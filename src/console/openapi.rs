@@ -60,6 +60,12 @@ fn operation(route: &Route, g: &mut SchemaGenerator, problem: &Value) -> Value {
             json!({ "name": "operation", "in": "path", "required": true, "description": about, "schema": { "type": "string" } }),
         );
     }
+    if route.path.contains("{letter}") {
+        let about = "Where the letter lies: topic-partition-offset.";
+        parameters.push(
+            json!({ "name": "letter", "in": "path", "required": true, "description": about, "schema": { "type": "string" } }),
+        );
+    }
     if route.call.searches() {
         parameters.extend(FILTERS.iter().map(|(name, about)| text(name, about)));
     }
@@ -71,7 +77,7 @@ fn operation(route: &Route, g: &mut SchemaGenerator, problem: &Value) -> Value {
     let answer = json!(route.call.answer(g));
     let mut responses = Map::new();
     responses.insert("200".into(), json!({ "description": "Done, or found.", "content": content(answer.clone()) }));
-    if route.call.orders() {
+    if route.call.orders() && route.call != Call::Replay {
         let about = "Written, and no member has answered yet: not done.";
         responses.insert("202".into(), json!({ "description": about, "content": content(answer) }));
     }
@@ -105,5 +111,7 @@ fn name(call: Call) -> &'static str {
         Call::Order(_) => "release_lane",
         Call::Decide(Action::Approve) => "approve",
         Call::Decide(_) => "deny",
+        Call::DeadLetters => "dead_letters",
+        Call::Replay => "replay",
     }
 }

@@ -34,6 +34,7 @@ pub fn status(e: &Error) -> StatusCode {
         codes::TOO_MANY_TRIES => StatusCode::TOO_MANY_REQUESTS,
         codes::UNKNOWN_OPERATION => StatusCode::NOT_FOUND,
         codes::STALE_VERSION => StatusCode::CONFLICT,
+        codes::UNKNOWN_REFERENCE => StatusCode::NOT_FOUND,
         codes::USAGE | codes::BAD_VALUE => StatusCode::BAD_REQUEST,
         codes::FILE_UNREADABLE => StatusCode::INTERNAL_SERVER_ERROR,
         _ => match e.fault {

@@ -125,8 +125,11 @@ impl Tail {
         let thread = std::thread::Builder::new().name("console".into()).spawn(move || {
             while !ended.load(Ordering::Acquire) {
                 if let Err(e) = follow(&cluster, &app, &to, &ended) {
-                    tracing::warn!(error = %e, "operations are not read; it is tried again");
-                    held(&to.progress).problem = Some(e.to_string());
+                    let before = held(&to.progress).problem.replace(e.to_string());
+                    // Said once: at its first start an application has no operations until its members have made the topics.
+                    if before.as_deref() != Some(e.to_string().as_str()) {
+                        tracing::warn!(error = %e, "operations are not read; it is tried again");
+                    }
                     std::thread::park_timeout(AGAIN);
                 }
             }

@@ -92,6 +92,9 @@ impl Call {
         if dedupe.is_some_and(|d| d.while_running == Some(seen.code)) {
             return (AnswerClass::InProgress, None);
         }
+        if let Some(class) = self.fenced(seen.code) {
+            return (class, None);
+        }
         for rule in self.compiled.answers.iter().filter(|r| r.covers(seen.code)) {
             match rule.when.as_ref().map(|when| when.eval_bool(&seen.variables())) {
                 Some(Ok(false)) => continue,

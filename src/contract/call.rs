@@ -6,6 +6,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::answers_file::answers;
+use super::compensate::EVIDENCE;
 use super::compiled::{Compiled, ProposalRules, ReadbackRules, RequestTemplate};
 use super::model::{
     Bound, Budget, Call, Carrier, Completion, Confirm, Dedupe, KeyFormat, KeySpec, LaneRule, Readback, Retention, Unprovable,
@@ -15,7 +16,7 @@ use super::precondition;
 use super::read::{header_name, unknown_placeholder, word};
 use super::request::{KEY, PAGE, RESOURCE_VERSION};
 use super::template::{JsonTemplate, Template};
-use super::{lint, shape};
+use super::{compensate, fence, lint, shape};
 use crate::config::CelExpr;
 use crate::config::yaml::{Diagnostics, Fields, Kind, Node};
 use crate::error::codes;
@@ -23,7 +24,7 @@ use crate::ids::CallName;
 use crate::intents::hex;
 
 /// Names that parameters can't have: they have a meaning in templates and expressions.
-const RESERVED: [&str; 7] = [KEY, PAGE, RESOURCE_VERSION, "status", "headers", "body", "item"];
+const RESERVED: [&str; 8] = [KEY, PAGE, RESOURCE_VERSION, EVIDENCE, "status", "headers", "body", "item"];
 
 /// Reads and lints one call. Everything is read before the first missing part ends it, so that all errors show.
 pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Diagnostics) -> Option<Call> {
@@ -35,9 +36,11 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     let dedupe = f.get("dedupe").filter(|n| n.scalar() != Some("none")).map(|n| dedupe(n, d));
     let readback = f.get("readback").map(|n| readback(n, &names, d));
     let sent = request.as_ref().is_some_and(|r| r.names().contains(&RESOURCE_VERSION));
+    let (fence, sign) = f.get("fence").and_then(|n| fence::fence(n, d)).unzip();
     let precondition = f.get("precondition").map(|n| precondition::precondition(n, &names, sent, d));
     let in_flight = f.get("in_flight").filter(|n| n.scalar() != Some("unbounded")).map(|n| in_flight(n, d));
     let answers = f.get("answers").map(|n| answers(n, d)).unwrap_or_default();
+    let compensate = f.get("compensate").map(|n| compensate::compensate(n, &names, d));
     let proposal = f.get("proposal").map(|n| proposal(n, d));
     let (budget, unprovable, lane) = policy(f.get("policy"), proposal.is_some(), d);
     let look_at = f.get("person").and_then(|n| shape::PERSON.read(n, d)).and_then(|p| {
@@ -49,17 +52,20 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     let completion = word(&f, "completion", &[("sync", Completion::Sync), ("poll", Completion::Poll)], Completion::Sync, d);
     let (readback, readback_rules) = readback.map(Option::unzip).unwrap_or_default();
     let (precondition, version) = precondition.map_or(Some((None, None)), |p| p.map(|(p, v)| (Some(p), v)))?;
+    let (compensate, undo) = compensate.map(Option::unzip).unwrap_or_default();
     let none = KeySpec { carrier: Carrier::None, format: KeyFormat::Uuid };
     let mut call = Call {
         name: CallName::new(name),
         key: key.unwrap_or(Some(none))?,
         dedupe: dedupe.unwrap_or_default(),
+        fence,
         precondition,
         confirm,
         readback,
         in_flight: in_flight.unwrap_or_default(),
         no_intermediaries,
         completion,
+        compensate,
         proposal: proposal.is_some(),
         budget,
         unprovable,
@@ -72,6 +78,8 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
             answers,
             readback: readback_rules,
             version,
+            undo,
+            sign: sign.flatten(),
             proposal: proposal.unwrap_or_default(),
             look_at,
         },
@@ -245,7 +253,7 @@ fn readback(node: &Node, parameters: &[&str], d: &mut Diagnostics) -> Option<(Re
     let evidence = f.get("evidence").map(|n| expression(n, &["item"], d));
     let pages = f.get("pages").map_or(Some(20), |n| n.integer(1, 1_000, d));
     let lag = f.get("lag").and_then(|n| n.duration(d));
-    let absent = f.get("absent").map(|n| n.list().iter().filter_map(|s| u16::try_from(s.integer(400, 499, d)?).ok()).collect());
+    let absent = statuses(&f, "absent", d);
     let rules = ReadbackRules {
         request: request?,
         absent: absent.unwrap_or_default(),
@@ -256,6 +264,12 @@ fn readback(node: &Node, parameters: &[&str], d: &mut Diagnostics) -> Option<(Re
         evidence: evidence.unwrap_or_default(),
     };
     Some((Readback { lag: lag?, pages: pages? as u32 }, rules))
+}
+
+/// The statuses under `key`, where it is given: refusals of a client's request.
+pub(super) fn statuses(f: &Fields<'_>, key: &str, d: &mut Diagnostics) -> Option<Vec<u16>> {
+    let node = f.get(key)?;
+    Some(node.list().iter().filter_map(|s| u16::try_from(s.integer(400, 499, d)?).ok()).collect())
 }
 
 fn in_flight(node: &Node, d: &mut Diagnostics) -> Option<Bound> {

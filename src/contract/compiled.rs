@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::params::Parameter;
 use super::template::{JsonTemplate, Template};
-use crate::config::CelExpr;
+use crate::config::yaml::Site;
+use crate::config::{CelExpr, SecretRef};
 use crate::intents::AnswerClass;
 
 /// The compiled part of a call.
@@ -15,6 +16,8 @@ pub(super) struct Compiled {
     pub(super) answers: Vec<AnswerRule>,
     pub(super) readback: Option<ReadbackRules>,
     pub(super) version: Option<VersionRules>,
+    pub(super) undo: Option<UndoRules>,
+    pub(super) sign: Option<SignRules>,
     pub(super) proposal: Option<ProposalRules>,
     pub(super) look_at: Option<Template>,
 }
@@ -78,6 +81,37 @@ pub(super) struct VersionRules {
     pub(super) version: CelExpr,
     /// Statuses that say that the resource is not there.
     pub(super) absent: Vec<u16>,
+}
+
+/// How an attempt is signed.
+#[derive(Clone, Debug)]
+pub(super) struct SignRules {
+    pub(super) header: String,
+    pub(super) prefix: String,
+    /// In base64, else in hex.
+    pub(super) base64: bool,
+    pub(super) over: Vec<Part>,
+    pub(super) secret: SecretRef,
+}
+
+/// What a signature is made over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Text(String),
+    Stamp,
+    Key,
+    Method,
+    /// With the query.
+    Path,
+    Body,
+}
+
+/// With what the compensating call is made.
+#[derive(Clone, Debug)]
+pub(super) struct UndoRules {
+    pub(super) parameters: Vec<(String, CelExpr)>,
+    /// Where it stands.
+    pub(super) at: Site,
 }
 
 /// What a proposal's answer holds.

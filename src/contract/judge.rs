@@ -81,7 +81,7 @@ impl Call {
     }
 
     /// Every declared parameter as expressions see it; one that was left out is null.
-    fn bound(&self, parameters: &Parameters, key: &WireKey) -> Vec<(String, Value)> {
+    pub(super) fn bound(&self, parameters: &Parameters, key: &WireKey) -> Vec<(String, Value)> {
         let given = |name: &String| parameters.0.get(name).cloned().unwrap_or(Value::Null);
         let mut all: Vec<_> = self.compiled.parameters.keys().map(|n| (n.clone(), given(n))).collect();
         all.push((KEY.to_owned(), key.as_str().into()));

@@ -1,9 +1,9 @@
 //! A contract that cannot carry its own promise is refused, with the reason.
 
 use super::compiled::AnswerRule;
-use super::model::{Assumption, Call, Carrier, Completion, Confirm, Promise, Retention, Unprovable};
-use super::precondition;
+use super::model::{Assumption, Call, Carrier, Completion, Confirm, Fence, Promise, Retention, Unprovable};
 use super::request::KEY;
+use super::{compensate, fence, precondition};
 use crate::config::yaml::{Diagnostics, Fields, Site};
 use crate::error::codes;
 use crate::intents::AnswerClass;
@@ -17,6 +17,8 @@ pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
     confirmation(call, f, d);
     key(call, f, d);
     dedupe(call, f, d);
+    fence::lint(call, f, d);
+    compensate::lint(call, f, d);
     precondition::lint(call, f, d);
     for (i, rule) in call.compiled.answers.iter().enumerate() {
         let at = answer_site(f, i);
@@ -33,6 +35,10 @@ pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
     if call.promise() == Promise::AtMostOnePerson {
         d.warning(codes::WEAK_SETTING, at(f, "answers"), "every lost answer goes to a person")
             .label("no dedupe and no readback: nothing can prove the outcome");
+    }
+    if call.unprovable == Unprovable::DuplicatesAccepted && !call.proposal {
+        d.warning(codes::WEAK_SETTING, at(f, "policy"), "an effect of this call may happen more than once")
+            .label("`unprovable: duplicates_accepted`: what nothing proves is sent again");
     }
 }
 
@@ -173,6 +179,17 @@ pub(super) fn assumptions(call: &Call, f: &Fields<'_>) -> Vec<Assumption> {
         let text = format!("the readback shows an effect within {}", show_duration(readback.lag));
         assume(within(f, "readback", "lag"), text);
     }
+    match &call.fence {
+        Some(Fence::Create(_)) => assume(
+            within(f, "fence", "create"),
+            "the target makes one thing under an ID, also after that one is gone, and looks and makes in one step".into(),
+        ),
+        Some(Fence::Age(age)) => {
+            let text = format!("the target does nothing for a request that is older than {}", show_duration(age.within));
+            assume(within(f, "fence", "age"), text);
+        }
+        None => {}
+    }
     match call.precondition {
         Some(p) if p.never_reused => assume(at(f, "precondition"), "the target never uses a version of the resource again".into()),
         Some(p) if !p.sent => {
@@ -186,7 +203,7 @@ pub(super) fn assumptions(call: &Call, f: &Fields<'_>) -> Vec<Assumption> {
         Some(Retention::For(window)) => {
             assume(at(f, "dedupe"), format!("the target remembers a key for {}", show_duration(window)));
         }
-        None if call.unprovable == Unprovable::DuplicatesAccepted || call.refuses_copies() => {}
+        None if call.unprovable == Unprovable::DuplicatesAccepted || call.refuses_copies() || call.creates_once() => {}
         None => {
             let known =
                 if call.no_intermediaries { "the contract says that none does" } else { "the contract does not rule it out" };

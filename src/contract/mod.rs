@@ -3,7 +3,9 @@
 mod answers;
 mod answers_file;
 mod call;
+mod compensate;
 mod compiled;
+mod fence;
 mod judge;
 mod lint;
 mod model;
@@ -12,6 +14,7 @@ mod precondition;
 mod read;
 mod request;
 mod shape;
+mod sign;
 mod template;
 
 use std::path::Path;
@@ -19,10 +22,11 @@ use std::path::Path;
 use crate::config::yaml::{self, Diagnostics, Node};
 
 pub use answers::{Proposed, RetryAfter};
+pub use compensate::Undo;
 pub use judge::Verdict;
 pub use model::{
-    Assumption, Bound, Budget, Call, Carrier, Completion, Confirm, Contract, Credentials, Dedupe, KeyFormat, KeySpec, LaneRule,
-    Parameters, Precondition, Promise, Readback, Retention, Target, Unprovable,
+    Age, Assumption, Bound, Budget, Call, Carrier, Compensate, Completion, Confirm, Contract, Credentials, Dedupe, Fence,
+    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Promise, Readback, Retention, StampFormat, Target, Unprovable,
 };
 pub use precondition::same_version;
 pub use shape::schema;

@@ -73,6 +73,8 @@ pub struct Call {
     pub key: KeySpec,
     /// What the target does with a key that it has seen.
     pub dedupe: Option<Dedupe>,
+    /// What the target refuses by itself, so that a re-send is no second effect.
+    pub fence: Option<Fence>,
     /// Whether the resource must still stand at the version that the requester saw.
     pub precondition: Option<Precondition>,
     /// What makes an effect confirmed.
@@ -85,6 +87,8 @@ pub struct Call {
     pub no_intermediaries: bool,
     /// When an applied answer is the effect.
     pub completion: Completion,
+    /// What undoes an effect of it that was cancelled too late.
+    pub compensate: Option<Compensate>,
     /// Whether this call asks for a proposal (duplicates accepted and counted).
     pub proposal: bool,
     /// The retry budget and limits.
@@ -150,6 +154,48 @@ pub struct Dedupe {
     pub other_body: Option<u16>,
     /// Status while the first is running.
     pub while_running: Option<u16>,
+}
+
+/// What the target refuses by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fence {
+    /// A second creation under the operation's key, for ever; these statuses say that the key is taken.
+    Create(Vec<u16>),
+    /// A request that is too old by the time stamp that it carries.
+    Age(Age),
+}
+
+/// The call that undoes another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compensate {
+    /// Which, of the same contract.
+    pub call: CallName,
+    /// How long from the original's close it may be tried; then it goes to a person.
+    pub deadline: Duration,
+}
+
+/// The target refuses requests beyond an age.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Age {
+    /// The age.
+    pub within: Duration,
+    /// The header that carries the time stamp of each attempt.
+    pub header: String,
+    /// How it is written.
+    pub format: StampFormat,
+    /// The statuses that say: too old, nothing done.
+    pub refused: Vec<u16>,
+}
+
+/// How a time stamp is written. Each drops what it can't show, so that a stamp is never later than the attempt's record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StampFormat {
+    /// Whole seconds since 1970.
+    Unix,
+    /// As in `Date`.
+    HttpDate,
+    /// RFC 3339 with milliseconds, UTC.
+    Rfc3339,
 }
 
 /// The resource must still stand at the version that the requester saw.
@@ -243,12 +289,16 @@ pub enum LaneRule {
 /// What may be printed for a call; follows from the contract, never chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// At most one, automatic: dedupe for ever, or client-chosen ID.
+    /// At most one, automatic: dedupe for ever.
     AtMostOneKeyed,
     /// At most one, automatic while the key is remembered, then readback, then a person.
     AtMostOneKeyedWhile(Duration),
     /// At most one, automatic: the request names a version that never comes again.
     AtMostOneConditional,
+    /// At most one, automatic: the target makes one thing under an ID of ours, and refuses a second one.
+    AtMostOneCreated,
+    /// At most one, automatic once the target refuses what may still be on its way: complete readback, bounded age.
+    AtMostOneFenced(Duration),
     /// At most one, automatic after settle: complete readback, bounded L and V.
     AtMostOneReadback,
     /// At most one; absent goes to a person: complete readback, unbounded L.
@@ -267,10 +317,27 @@ impl Call {
             _ if self.proposal || self.unprovable == Unprovable::DuplicatesAccepted => Promise::DuplicatesCounted,
             (Some(Retention::Forever), _, _) => Promise::AtMostOneKeyed,
             _ if self.refuses_copies() => Promise::AtMostOneConditional,
+            _ if self.creates_once() => Promise::AtMostOneCreated,
             (Some(Retention::For(window)), _, _) => Promise::AtMostOneKeyedWhile(window),
+            (None, Some(_), bound) if self.max_age().is_some_and(|age| bound.as_ref().is_none_or(|b| age < b.within)) => {
+                Promise::AtMostOneFenced(self.max_age().unwrap_or_default())
+            }
             (None, Some(_), Some(_)) => Promise::AtMostOneReadback,
             (None, Some(_), None) => Promise::AtMostOneReadbackPerson,
             (None, None, _) => Promise::AtMostOnePerson,
+        }
+    }
+
+    /// Whether the target makes at most one thing under the operation's key.
+    pub fn creates_once(&self) -> bool {
+        matches!(self.fence, Some(Fence::Create(_)))
+    }
+
+    /// Beyond which age the target refuses a request.
+    pub fn max_age(&self) -> Option<Duration> {
+        match &self.fence {
+            Some(Fence::Age(age)) => Some(age.within),
+            _ => None,
         }
     }
 
@@ -284,7 +351,7 @@ impl Promise {
     /// The promise as people read it.
     pub fn words(self) -> &'static str {
         match self {
-            Promise::DuplicatesCounted => "may happen twice, counted",
+            Promise::DuplicatesCounted => "may happen more than once, counted",
             _ => "at most one effect per operation",
         }
     }
@@ -301,12 +368,21 @@ impl Promise {
             Promise::AtMostOneConditional => {
                 "the request names the version that was seen, which never comes again: the target refuses every copy but one".into()
             }
+            Promise::AtMostOneCreated => {
+                "the target makes one thing under an ID of ours, for ever: sent again; a taken ID is read back".into()
+            }
+            Promise::AtMostOneFenced(age) => format!(
+                "complete readback; the target refuses a request older than {}: a new attempt only when absent after that",
+                show_duration(age)
+            ),
             Promise::AtMostOneReadback => "complete readback; re-send only when absent after the settle time".into(),
             Promise::AtMostOneReadbackPerson => {
                 "complete readback; what stays absent goes to a person, since a request may arrive at any time".into()
             }
             Promise::AtMostOnePerson => "nothing can be proved; what is ambiguous goes to a person".into(),
-            Promise::DuplicatesCounted => "the contract says so".into(),
+            Promise::DuplicatesCounted => {
+                "the contract accepts duplicates: what nothing proves is sent again, and each such send is counted".into()
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Effects that hold only while their resource stands at the version that the requester saw: who compares, and how the version
 //! is read.
 
-use super::call::{expression, request};
+use super::call::{expression, request, statuses};
 use super::compiled::VersionRules;
 use super::model::{Call, Parameters, Precondition};
 use super::request::RESOURCE_VERSION;
@@ -29,7 +29,7 @@ fn version_read(node: &Node, parameters: &[&str], d: &mut Diagnostics) -> Option
     let f = shape::VERSION_READ.read(node, d)?;
     let request = f.get("request").and_then(|n| request(n, parameters, d));
     let version = f.get("version").and_then(|n| expression(n, &["status", "headers", "body"], d));
-    let absent = f.get("absent").map(|n| n.list().iter().filter_map(|s| u16::try_from(s.integer(400, 499, d)?).ok()).collect());
+    let absent = statuses(&f, "absent", d);
     Some(VersionRules { request: request?, version: version?, absent: absent.unwrap_or_default() })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::call::call;
+use super::compensate;
 use super::model::{Contract, Credentials, Target};
 use super::shape;
 use crate::config::yaml::{self, Diagnostics, Fields, Node, nearest};
@@ -33,14 +34,18 @@ pub(super) fn contract(root: &Node, d: &mut Diagnostics) -> Option<Contract> {
     if let Some(node) = f.get("calls").filter(|_| whole && calls.is_empty()) {
         d.error(codes::MISSING_KEY, &node.at, "a contract without a call").label("name one here");
     }
-    Some(Contract {
+    let mut contract = Contract {
         name: ContractName::from(name?),
         version: version?,
         verified_on: verified_on?,
         target: target?.0,
         calls,
         warnings: Diagnostics::new(),
-    })
+    };
+    if whole {
+        compensate::link(&mut contract, d);
+    }
+    Some(contract)
 }
 
 /// The target, and whether intermediaries are ruled out.

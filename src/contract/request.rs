@@ -50,14 +50,7 @@ impl Call {
             mac.update(part.as_bytes());
         }
         let hash: [u8; 32] = mac.finalize().into_bytes().into();
-        match self.key.format {
-            KeyFormat::Uuid => {
-                let mut bytes = [0; 16];
-                bytes.copy_from_slice(&hash[..16]);
-                WireKey::from(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
-            }
-            KeyFormat::Hex(length) => WireKey::from(crate::intents::hex(&hash)[..length.clamp(1, 64)].to_owned()),
-        }
+        key_text(self.key.format, &hash)
     }
 
     /// Whether `request` could be this call, by its method and path.
@@ -128,6 +121,18 @@ impl Call {
 
     fn refused(&self, why: String) -> Error {
         Error::new(codes::REQUEST_INVALID, Fault::Data, format!("rendering {}", self.name)).because(why)
+    }
+}
+
+/// A key in its declared shape.
+pub(super) fn key_text(format: KeyFormat, hash: &[u8; 32]) -> WireKey {
+    match format {
+        KeyFormat::Uuid => {
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(&hash[..16]);
+            WireKey::from(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
+        }
+        KeyFormat::Hex(length) => WireKey::from(crate::intents::hex(hash)[..length.clamp(1, 64)].to_owned()),
     }
 }
 

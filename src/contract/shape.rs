@@ -57,6 +57,7 @@ pub(super) static CALL: Shape = Shape {
             Type::Either(&[Type::Word(&["none"]), Type::Map(&DEDUPE)]),
             "what the target does with a key it has seen; default none",
         ),
+        Key::new("fence", Type::Map(&FENCE), "what the target refuses by itself: a second thing under an ID, or an old request"),
         Key::new("precondition", Type::Map(&PRECONDITION), "the resource must still stand at the version that the requester saw"),
         Key::new("confirm", Type::Word(&["readback", "answer"]), "what confirms an effect; default readback where one is declared"),
         Key::new("readback", Type::Map(&READBACK), "how the effect is read back"),
@@ -71,6 +72,7 @@ pub(super) static CALL: Shape = Shape {
             Type::Word(&["sync", "poll"]),
             "whether an accepted call is done; `poll`: the readback tells; default sync",
         ),
+        Key::new("compensate", Type::Map(&COMPENSATE), "the call that undoes an effect which was cancelled too late"),
         Key::new("proposal", Type::Map(&PROPOSAL), "the answer is a proposal: asked again freely, cost counted"),
         Key::new("policy", Type::Map(&POLICY), "limits"),
         Key::new("person", Type::Map(&PERSON), "what a person looks at who must decide"),
@@ -124,6 +126,57 @@ pub(super) static DEDUPE: Shape = Shape {
         Key::new("scope", Type::Word(&["account", "endpoint"]), "within what a key is one"),
         Key::new("other_body", Type::Integer, "the status for a known key with another body"),
         Key::new("while_running", Type::Integer, "the status while the first call is running"),
+    ],
+};
+
+pub(super) static FENCE: Shape = Shape {
+    name: "Fence",
+    doc: "What the target refuses by itself, so that a copy of a request is no second effect. One of the two.",
+    keys: &[
+        Key::new(
+            "create",
+            Type::Map(&FENCE_CREATE),
+            "the key is the ID of what is made, and the target makes one thing under an ID",
+        ),
+        Key::new("age", Type::Map(&FENCE_AGE), "each attempt carries its time, and the target refuses it beyond an age"),
+    ],
+};
+
+pub(super) static FENCE_CREATE: Shape = Shape {
+    name: "FenceCreate",
+    doc: "A conditional create: a second one under the same ID is refused for ever, and read back.",
+    keys: &[Key::required("exists", Type::List(&Type::Integer), "the statuses that say that the ID is taken: 409, 412")],
+};
+
+pub(super) static FENCE_AGE: Shape = Shape {
+    name: "FenceAge",
+    doc: "The target compares the time that an attempt carries with its own clock.",
+    keys: &[
+        Key::required("within", Type::Duration, "beyond this age a request is refused"),
+        Key::required("header", Type::Text, "the header that carries the time when the attempt was journalled"),
+        Key::new(
+            "format",
+            Type::Word(&["unix", "http_date", "rfc3339"]),
+            "how it is written; default unix: whole seconds since 1970",
+        ),
+        Key::required("refused", Type::List(&Type::Integer), "the statuses that say: too old, nothing done"),
+        Key::new("sign", Type::Map(&FENCE_SIGN), "a signature over the time and the request, made when an attempt leaves"),
+    ],
+};
+
+pub(super) static FENCE_SIGN: Shape = Shape {
+    name: "FenceSign",
+    doc: "HMAC-SHA-256, so that the target knows whose the time is.",
+    keys: &[
+        Key::required("header", Type::Text, "the header that carries the signature"),
+        Key::required(
+            "over",
+            Type::Text,
+            "what is signed: a text with {stamp}, {key}, {method}, {path} (with the query) and {body}",
+        ),
+        Key::required("secret", Type::Secret, "where the secret is"),
+        Key::new("encoding", Type::Word(&["hex", "base64"]), "how it is written; default hex"),
+        Key::new("prefix", Type::Text, "what stands before it: v1="),
     ],
 };
 
@@ -193,6 +246,20 @@ pub(super) static ANSWER: Shape = Shape {
             "what it means",
         ),
         Key::new("evidence", Type::Expression, "the target's reference in the answer; without it the answer is unknown"),
+    ],
+};
+
+pub(super) static COMPENSATE: Shape = Shape {
+    name: "Compensate",
+    doc: "The call that undoes an effect which was cancelled too late. Its key is derived of this call's.",
+    keys: &[
+        Key::required("call", Type::Text, "a call of this contract"),
+        Key::new(
+            "parameters",
+            Type::Named(&Type::Expression),
+            "its parameters: expressions over evidence, key and this call's own",
+        ),
+        Key::new("deadline", Type::Duration, "how long it may be tried before a person must see to it; default 1h"),
     ],
 };
 

@@ -27,6 +27,8 @@ use super::wire::Scripted;
 /// What a run came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Done {
+    /// How many records were fed.
+    pub inputs: usize,
     /// How many records were written.
     pub records: usize,
     /// Where what is expected stands.
@@ -75,6 +77,7 @@ pub(super) enum Reply {
 pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> {
     let (input, expected) = (dir.join("input.jsonl"), dir.join("expected.jsonl"));
     let lines = lines(&input)?;
+    let inputs = lines.iter().filter(|(_, line)| matches!(line, Line::Record(_))).count();
     let mut driver = started(application, &lines)?;
     let mut written: BTreeMap<TopicName, Vec<Output>> = outputs(application).into_iter().map(|t| (t, Vec::new())).collect();
     for (n, line) in lines {
@@ -94,7 +97,7 @@ pub fn run(application: &Application, dir: &Path, update: bool) -> Result<Done> 
         true => write(&expected, &found)?,
         false => compare(&expected, &found)?,
     }
-    Ok(Done { records, expected })
+    Ok(Done { inputs, records, expected })
 }
 
 /// A driver that begins at the time of the first record that has one.

@@ -127,7 +127,8 @@ impl ScriptedPort {
                 return (name, None);
             }
             if let Some(asked) = spec.could_be_readback(&call.request) {
-                let key = asked.or_else(|| self.state().keys.get(&name).cloned());
+                let key = asked.or_else(|| uuid_in(call.request.path.as_bytes()));
+                let key = key.or_else(|| self.state().keys.get(&name).cloned());
                 return (format!("{name}/readback"), key);
             }
             if spec.could_be_version_read(&call.request) {
@@ -154,7 +155,7 @@ impl HttpPort for ScriptedPort {
     }
 }
 
-/// The first UUID in a body: the key, where the readback asks for a whole list and finds it by a marker.
+/// The first UUID in a path or body: the key, where the readback asks by path, or for a whole list and finds it by a marker.
 fn uuid_in(body: &[u8]) -> Option<String> {
     let hyphens = |w: &&[u8]| [8, 13, 18, 23].iter().all(|i| w[*i] == b'-');
     body.windows(36).filter(hyphens).find_map(|w| uuid::Uuid::try_parse_ascii(w).ok()).map(|key| key.to_string())

@@ -76,6 +76,9 @@ fn order(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Rep
     if compares && c.seen != Some(r.version) {
         return Reply::refused(codes::STALE_VERSION, format!("it stands at version {}", r.version));
     }
+    if r.operation_id.is_undo() && matches!(c.kind, CommandKind::Cancel | CommandKind::Revoke) {
+        return Reply::refused(codes::COMMAND_REFUSED, "a compensation is not taken back: ask for the effect anew");
+    }
     match c.kind {
         CommandKind::Query => Reply::done(r.shown().word()),
         CommandKind::Cancel => {

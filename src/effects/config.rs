@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::contract::{Contract, Credentials, Parameters};
+use crate::contract::{Contract, Credentials, Parameters, Undo};
 use crate::error::Error;
 use crate::http::{Answer, CallLimits, Destination, HttpPort};
 use crate::ids::{ApplicationId, CallName, ContractName, StepName, TopicName, WireKey};
@@ -52,6 +52,12 @@ pub trait Judge: Send + Sync {
     fn version_request(&self, parameters: &Parameters) -> Result<RenderedRequest, Error>;
     /// The version that an answer to it shows; `None` = the resource is not there. The error says why it shows nothing.
     fn version_in(&self, answer: &Answer) -> Result<Option<String>, String>;
+    /// The call that undoes an effect of this one; the error says what can't be filled in.
+    fn undo(&self, parameters: &Parameters, key: &WireKey, reference: Option<&str>) -> Result<Undo, String>;
+    /// The header with its time that an attempt carries, where the target refuses it beyond an age.
+    fn stamp(&self, journalled_at: WallTime) -> Option<(String, String)>;
+    /// The header with the signature over that time and the request, where the target wants one; its secret is read now.
+    fn signature(&self, stamp: &str, key: &WireKey, request: &RenderedRequest) -> Result<Option<(String, String)>, Error>;
     /// Reads the pages so far.
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::contract::{Call, Contract, Parameters, Verdict as Shown};
+use crate::contract::{Call, Contract, Parameters, Undo, Verdict as Shown};
 use crate::error::{Error, codes};
 use crate::http::Answer;
 use crate::ids::{StepName, WireKey};
@@ -24,7 +24,8 @@ pub fn call_book(contracts: &[Arc<Contract>], host: Assumptions) -> CallBook {
     let mut book = CallBook::new();
     for contract in contracts {
         for (name, call) in &contract.calls {
-            let judge = Arc::new(Asked(call.clone()));
+            let undo = call.compensate.as_ref().and_then(|c| contract.call(&c.call)).cloned();
+            let judge = Arc::new(Asked(call.clone(), undo));
             let spec = CallSpec::of(contract, call, judge, host);
             book.insert((contract.name.clone(), contract.version, name.clone()), Arc::new(spec));
         }
@@ -32,7 +33,8 @@ pub fn call_book(contracts: &[Arc<Contract>], host: Assumptions) -> CallBook {
     book
 }
 
-struct Asked(Call);
+/// A call, and the one that undoes it.
+struct Asked(Call, Option<Call>);
 
 impl Judge for Asked {
     fn classify(&self, answer: &Answer, at: WallTime) -> Classified {
@@ -61,6 +63,19 @@ impl Judge for Asked {
 
     fn version_in(&self, answer: &Answer) -> Result<Option<String>, String> {
         self.0.version_in(answer)
+    }
+
+    fn undo(&self, parameters: &Parameters, key: &WireKey, reference: Option<&str>) -> Result<Undo, String> {
+        let undo = self.1.as_ref().ok_or("the contract declares no compensation")?;
+        self.0.undone_by(undo, parameters, key, reference)
+    }
+
+    fn stamp(&self, journalled_at: WallTime) -> Option<(String, String)> {
+        self.0.stamp(journalled_at)
+    }
+
+    fn signature(&self, stamp: &str, key: &WireKey, request: &RenderedRequest) -> Result<Option<(String, String)>, Error> {
+        self.0.signature(stamp, key, request)
     }
 
     fn judge(&self, pages: &[Answer], parameters: &Parameters, key: &WireKey) -> Judged {

@@ -4,13 +4,14 @@
 use crate::contract::{Completion, Confirm};
 use crate::error::{Code, codes};
 use crate::ids::DispatchToken;
-use crate::intents::{AckLevel, AnswerClass, Flag, Status};
+use crate::intents::{AckLevel, AnswerClass, Flag, IntentKind, Status};
 use crate::time::WallTime;
 
 use super::attempt::{Attempt, AttemptState, Warrant, WarrantKind};
 use super::permission::{Denial, Forbidden, Version, forbidden, version};
 use super::rules::{Rule, Rules};
 use super::status::{LedgerRecord, Phase, RECORD_BYTES, Seen};
+use super::warrants::{cover_all, drifting, exhausted, proof, used};
 
 /// What the owner knows besides the status, right now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,8 +72,25 @@ fn end(status: Status, code: Option<Code>, detail: Option<String>) -> Action {
     Action::End(End { status, ack: None, code, detail, flags: Vec::new() })
 }
 
-/// The next action for one operation.
+/// The next action for one operation. A compensation has one end by itself, that it is confirmed: all others are a person's.
 pub fn decide(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
+    match next(r, f, rules, now) {
+        Action::End(e) if r.operation_id.is_undo() && e.status != Status::Confirmed => {
+            if r.phase == Phase::Parked {
+                return Action::Wait(None);
+            }
+            let words = match e.status {
+                Status::Refused => "the target refused the compensation",
+                Status::Expired => "the time for the compensation is over, and it was not made",
+                _ => "the compensation can't be made",
+            };
+            Action::Park(e.code.unwrap_or(codes::UNPROVABLE), words)
+        }
+        action => action,
+    }
+}
+
+fn next(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
     match r.phase {
         Phase::Held => return forget(r, rules, now),
         Phase::Ended if rules.lag.is_some() && r.read_at.is_some_and(|t| t <= now) && !f.reading => {
@@ -126,17 +144,32 @@ fn proven(r: &LedgerRecord, rules: &Rules) -> Option<Action> {
     if r.attempts.iter().any(|a| a.state == AttemptState::Rejected && a.class != Some(AnswerClass::PreconditionFailed)) {
         flags.push(Flag::Contradiction);
     }
+    if r.cancelled && rules.compensates && !twice {
+        let detail = Some(format!("cancelled too late; its compensation is {}", r.operation_id.undo()));
+        return Some(Action::End(End { status: Status::Superseded, ack: Some(ack), code: None, detail, flags }));
+    }
     if r.cancelled {
         flags.push(Flag::CancelTooLate);
     }
     let code = twice.then_some(codes::DUPLICATE_SUSPECTED);
-    Some(Action::End(End { status: Status::Confirmed, ack: Some(ack), code, detail: None, flags }))
+    Some(Action::End(End { status: Status::Confirmed, ack: Some(ack), code, detail: sent_more_than_once(r), flags }))
+}
+
+/// How often an effect was sent whose contract accepts duplicates, where that was made use of.
+fn sent_more_than_once(r: &LedgerRecord) -> Option<String> {
+    let accepted = r.attempts.iter().flat_map(|a| &a.warrants).any(|w| w.kind == WarrantKind::DuplicatesAccepted);
+    let sent = r.attempts.iter().filter(|a| a.state != AttemptState::Unsent).count();
+    (accepted && r.kind == IntentKind::Effect)
+        .then(|| format!("sent {sent} times; it may have happened as often, which its contract accepts"))
 }
 
 /// What goes wrong with a rule switched off; never anything in the program.
 fn weakened(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option<Action> {
     if !rules.hold(Rule::NegativeSpeaksForItself) && r.any(AttemptState::Rejected) {
         return Some(end(Status::Refused, Some(codes::TARGET_REFUSED), None));
+    }
+    if !rules.hold(Rule::UndoOnlyApplied) && rules.compensates && r.cancelled && !r.attempts.is_empty() {
+        return Some(end(Status::Superseded, None, None));
     }
     if !rules.hold(Rule::CancelWaits) && r.cancelled {
         return Some(end(Status::Cancelled, None, None));
@@ -178,7 +211,7 @@ fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool
         return end(Status::Cancelled, None, None);
     }
     if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now) && r.weight() <= RECORD_BYTES) {
-        let warrants = r.attempts.iter().map(|a| proof(a).unwrap_or(WarrantKind::Operator));
+        let warrants = r.attempts.iter().map(|a| proof(a, rules).unwrap_or(WarrantKind::Operator));
         let named = |(a, kind): (&Attempt, WarrantKind)| Warrant {
             covers: a.n,
             by: (kind == WarrantKind::Operator).then(|| by.clone()),
@@ -258,7 +291,7 @@ fn refused(r: &LedgerRecord) -> Option<Action> {
 
 fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Action {
     let absent = r.absent_at.is_some_and(|at| !rules.hold(Rule::SettleBeforeAbsent) || rules.settle_at(r).is_some_and(|s| at >= s));
-    if absent && !f.drift {
+    if absent && !drifting(f, rules) {
         return match r.any(AttemptState::Applied) {
             true => Action::Park(codes::CONTRADICTION, "the target said it did it, and does not show it"),
             false => Action::Settle,
@@ -305,46 +338,21 @@ fn read_on(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, until: Opt
     }
     let settle = rules.settle_at(r);
     if settle.is_none() && !resend && r.absent_at.is_some_and(|at| at >= rules.shown_at(r)) {
-        return Action::Park(codes::UNPROVABLE, "absent, but nothing bounds how late the request may arrive");
+        return match conflict_answered(r) && rules.creates_once {
+            true => Action::Park(codes::EFFECT_CONFLICT, "the target says that the ID is taken, and shows nothing under it"),
+            false => Action::Park(codes::UNPROVABLE, "absent, but nothing bounds how late the request may arrive"),
+        };
     }
-    let used = usize::try_from(r.reads).unwrap_or(usize::MAX) >= rules.readbacks;
-    let last = settle.unwrap_or_else(|| rules.shown_at(r));
-    // The budget never ends before the first read that may be believed.
-    let read_late = r.last_reads.iter().any(|read| read.at >= last);
-    if used && read_late {
+    if exhausted(r, rules, settle) {
         return Action::Park(codes::READBACK_INCONCLUSIVE, "readbacks stayed inconclusive; their budget is used");
     }
-    let at = if used { last.max(r.read_at.unwrap_or(now)) } else { r.read_at.unwrap_or(now) };
+    let last = settle.unwrap_or_else(|| rules.shown_at(r));
+    let at = if used(r, rules) { last.max(r.read_at.unwrap_or(now)) } else { r.read_at.unwrap_or(now) };
     match at <= now {
         true if f.read_permit => Action::Read,
         true => Action::WaitForPermit(until),
         false => Action::Wait(Some(until.map_or(at, |u| u.min(at)))),
     }
-}
-
-fn proof(a: &Attempt) -> Option<WarrantKind> {
-    match a.state {
-        AttemptState::Unsent => Some(WarrantKind::Unsent),
-        AttemptState::RetryLater => Some(WarrantKind::RejectedEarly),
-        AttemptState::SettledAbsent => Some(WarrantKind::SettledAbsent),
-        _ => None,
-    }
-}
-
-/// A warrant for every earlier attempt, or none at all.
-pub fn cover_all(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option<Vec<Warrant>> {
-    let keyed = !f.drift && rules.key_holds(r, now);
-    let fenced = !f.drift && rules.refuses_copies;
-    let cover = |a: &Attempt| {
-        let kind = match a.state {
-            AttemptState::Maybe | AttemptState::InProgress if keyed => Some(WarrantKind::Dedupe),
-            AttemptState::Maybe | AttemptState::InProgress if fenced => Some(WarrantKind::TargetFence),
-            AttemptState::Maybe | AttemptState::InProgress if rules.duplicates => Some(WarrantKind::DuplicatesAccepted),
-            _ => proof(a),
-        };
-        kind.map(|kind| Warrant { covers: a.n, kind, by: None })
-    };
-    r.attempts.iter().map(cover).collect()
 }
 
 /// Under which name and when an attempt is journalled.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::contract::Parameters;
 use crate::http::{Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::ids::{DispatchToken, OperationKey, Partition, WireKey};
-use crate::intents::{AnswerClass, Control, ControlKind, Cost, Hearsay, RenderedRequest};
+use crate::intents::{AnswerClass, Control, ControlKind, Cost, Hearsay, Pair, RenderedRequest};
 use crate::kafka::Wake;
 use crate::time::{Now, SharedClock, WallTime};
 
@@ -149,6 +149,10 @@ pub struct PendingCall {
     pub spec: Arc<CallSpec>,
     /// The exact request.
     pub request: RenderedRequest,
+    /// The operation's key.
+    pub wire_key: WireKey,
+    /// When it was journalled: what it says to a target that refuses old requests.
+    pub journalled_at: WallTime,
     /// Its window, fixed when it was journalled.
     pub not_after: Now,
     /// Whether its answer is a proposal.
@@ -207,7 +211,13 @@ impl Desk {
     /// Hands a call to the network.
     pub fn call(&self, p: PendingCall) {
         let desk = self.clone();
-        let secrets = match secrets(&p.spec) {
+        let stamp = p.spec.judge.stamp(p.journalled_at);
+        let signed = stamp.as_ref().map(|(_, at)| p.spec.judge.signature(at, &p.wire_key, &p.request));
+        let secrets = secrets(&p.spec).and_then(|mut all| {
+            all.extend(signed.transpose()?.flatten());
+            Ok(all)
+        });
+        let secrets = match secrets {
             Ok(secrets) => secrets,
             Err(e) => {
                 tracing::error!(code = %e.code, operation = %p.key, "a secret can't be read; the call is not made");
@@ -216,9 +226,11 @@ impl Desk {
                 return desk.called(p, Finished { wire, began: now, ended: now, target_date: None });
             }
         };
+        let mut request = p.request.clone();
+        request.headers.extend(stamp.map(|(name, value)| Pair { name, value }));
         let outgoing = Outgoing {
             to: p.spec.to.clone(),
-            request: p.request.clone(),
+            request,
             secret_headers: secrets,
             not_after: Some(p.not_after),
             limits: p.spec.limits,

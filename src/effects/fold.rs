@@ -117,6 +117,7 @@ fn state_of(class: AnswerClass, rules: &Rules) -> AttemptState {
         AnswerClass::NotSent => AttemptState::Unsent,
         AnswerClass::NotApplied | AnswerClass::RetryLater if rules.no_intermediaries => AttemptState::RetryLater,
         AnswerClass::MaybeSent | AnswerClass::Unknown if !rules.hold(Rule::SilenceIsNotNo) => AttemptState::RetryLater,
+        AnswerClass::KeyConflict if !rules.hold(Rule::ExistsIsRead) => AttemptState::Applied,
         // A copy made on the way may still be applied, whatever this answer says.
         AnswerClass::NotApplied | AnswerClass::RetryLater | AnswerClass::PreconditionFailed => AttemptState::Maybe,
         AnswerClass::KeyConflict | AnswerClass::MaybeSent | AnswerClass::Unknown => AttemptState::Maybe,
@@ -155,6 +156,10 @@ fn outcome(r: &mut LedgerRecord, o: &Hearsay, retry_at: Option<WallTime>, rules:
     }
     let due = if o.class == AnswerClass::NotApplied { now } else { now.plus(backoff(tries, Duration::from_millis(200))) };
     r.retry_at = Some(retry_at.filter(|_| rules.hold(Rule::RetryAfter)).unwrap_or(due));
+    if matches!(o.class, AnswerClass::Applied | AnswerClass::KeyConflict) {
+        // Something is there: what, is read now, however long reads before it had to wait.
+        r.read_at = Some(now);
+    }
     unsettled(r, now);
 }
 
@@ -185,8 +190,8 @@ fn late(r: &mut LedgerRecord, positive: bool, rules: &Rules) {
         return;
     }
     match r.end {
-        Some(Status::Confirmed) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
-        Some(Status::Confirmed | Status::ResolvedApplied) | None => {}
+        Some(Status::Confirmed | Status::Superseded) if positive && r.attempts.len() > 1 => r.raise(Flag::DuplicateSuspected),
+        Some(Status::Confirmed | Status::Superseded | Status::ResolvedApplied) | None => {}
         Some(_) if positive => r.raise(Flag::Contradiction),
         Some(_) => {}
     }
@@ -255,7 +260,7 @@ fn read(r: &mut LedgerRecord, at: WallTime, verdict: Verdict, digest: Option<Str
         if r.seen == Seen::Twice {
             r.raise(Flag::DuplicateSuspected);
         }
-        let confirmed = r.end == Some(Status::Confirmed);
+        let confirmed = matches!(r.end, Some(Status::Confirmed | Status::Superseded));
         return late(r, positive && !confirmed, rules);
     }
     if !positive && r.phase != Phase::Parked {

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod commands;
+mod compensate;
 mod config;
 mod contract;
 mod decide;
@@ -23,12 +24,13 @@ mod shared;
 mod stage;
 mod status;
 mod task;
+mod warrants;
 
 pub use attempt::{Attempt, AttemptState, Warrant, WarrantKind};
 pub use commands::Reply;
 pub use config::{CallBook, CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, Unguarded, subtopology, topics};
 pub use contract::{Policies, call_book};
-pub use decide::{Action, End, Facts, Stamp, apply, cover_all, decide, journal};
+pub use decide::{Action, End, Facts, Stamp, apply, decide, journal};
 pub use fold::{Event, Outcome, Verdict, fold};
 pub use metrics::Metrics;
 pub use permission::Denial;
@@ -36,6 +38,7 @@ pub use rules::{Assumptions, Rule, Rules};
 pub use shared::Shared;
 pub use status::{Answered, LedgerBody, LedgerRecord, Phase, Read, Seen, VersionRead, VersionState};
 pub use task::EffectTask;
+pub use warrants::cover_all;
 
 /// A named point, in places that have no error to give: a test may kill the process here.
 fn fail_point(_name: &'static str) {

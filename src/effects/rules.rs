@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::contract::{Call, Completion, Confirm, LaneRule, Retention, Unprovable};
+use crate::intents::Status;
 use crate::time::WallTime;
 
 use super::attempt::{Attempt, AttemptState, millis};
@@ -30,6 +31,14 @@ pub enum Rule {
     KeyOutlivesSend,
     /// 7: a finite memory needs a bound on arrival.
     FiniteKeyNeedsBound,
+    /// 3: duplicates are accepted only where the contract chose so, and nothing else proves the outcome.
+    DuplicatesByChoice,
+    /// 7: a target that says that the ID is taken is read back: it may hold other content.
+    ExistsIsRead,
+    /// 6: an attempt under an age limit is dead when the target refuses it, and not before.
+    FenceBeforeNew,
+    /// 26: while the clocks disagree nothing that rests on time is believed.
+    DriftSuspends,
     /// 9: other content under a known ID is a conflict.
     OneContent,
     /// 10: a failed check removes only the permission to send.
@@ -52,6 +61,10 @@ pub enum Rule {
     QuietLane,
     /// 16: cancel never un-happens what may have left.
     CancelWaits,
+    /// 16: only what provably happened is undone.
+    UndoOnlyApplied,
+    /// 16: a compensation starts when no copy of what it undoes can arrive any more.
+    UndoWaits,
     /// 18: accepted for later is not an effect.
     AcceptedIsNotDone,
     /// 20: a command that overtakes its intent is held.
@@ -91,6 +104,12 @@ pub struct Rules {
     pub version_read: bool,
     /// The target refuses every copy of a request but one, for ever.
     pub refuses_copies: bool,
+    /// The target makes at most one thing under the operation's key, for ever.
+    pub creates_once: bool,
+    /// The target refuses an attempt beyond this age, counted from its record.
+    pub max_age: Option<Duration>,
+    /// What was cancelled too late is undone.
+    pub compensates: bool,
     /// Duplicates are accepted and counted.
     pub duplicates: bool,
     /// What waits behind a parked operation.
@@ -146,6 +165,9 @@ impl Rules {
             no_intermediaries: call.no_intermediaries,
             version_read: call.precondition.is_some_and(|p| p.read),
             refuses_copies: call.refuses_copies(),
+            creates_once: call.creates_once(),
+            max_age: call.max_age(),
+            compensates: call.compensate.is_some(),
             duplicates: call.proposal || call.unprovable == Unprovable::DuplicatesAccepted,
             lane: call.lane,
             attempts: (call.budget.attempts as usize).min(super::status::ATTEMPTS_KEPT),
@@ -173,6 +195,9 @@ impl Rules {
             no_intermediaries: false,
             version_read: false,
             refuses_copies: false,
+            creates_once: false,
+            max_age: None,
+            compensates: false,
             duplicates: false,
             lane: LaneRule::Block,
             attempts: 0,
@@ -205,8 +230,7 @@ impl Rules {
         let lag = self.lag?;
         let mut at = WallTime(i64::MIN);
         for a in r.attempts.iter().filter(|a| a.state != AttemptState::Unsent) {
-            let bound = millis(a.in_flight_ms?).max(self.in_flight?);
-            at = at.max(self.sent_by(a).plus(bound + lag.max(millis(a.lag_ms)) + 2 * self.epsilon));
+            at = at.max(self.dead_by(a)?.plus(lag.max(millis(a.lag_ms)) + 2 * self.epsilon));
         }
         Some(at)
     }
@@ -216,6 +240,16 @@ impl Rules {
         let lag = self.lag.unwrap_or_default();
         let of = |a: &Attempt| self.sent_by(a).plus(lag.max(millis(a.lag_ms)) + 2 * self.epsilon);
         r.attempts.iter().filter(|a| a.state != AttemptState::Unsent).map(of).max().unwrap_or(WallTime(i64::MIN))
+    }
+
+    /// The last moment, but for clock errors, at which an attempt that may have left can still take effect: its arrival is bounded,
+    /// or the target refuses it from then on. `None` where neither holds.
+    fn dead_by(&self, a: &Attempt) -> Option<WallTime> {
+        let bound = a.in_flight_ms.zip(self.in_flight);
+        let arrived = bound.map(|(then, now)| self.sent_by(a).plus(millis(then).max(now)));
+        let refused =
+            self.max_age.map(|age| a.journalled_at.plus(if self.hold(Rule::FenceBeforeNew) { age } else { Duration::ZERO }));
+        arrived.into_iter().chain(refused).min()
     }
 
     fn sent_by(&self, a: &Attempt) -> WallTime {
@@ -240,23 +274,31 @@ impl Rules {
     /// that may have left has arrived. `None` = only by a person.
     pub fn lane_opens_at(&self, r: &LedgerRecord) -> Option<WallTime> {
         let open = Some(WallTime(i64::MIN));
-        if self.dedupe.is_some() || self.refuses_copies || !self.hold(Rule::QuietLane) {
+        // What is undone may leave its ID free, so that a late copy makes it anew.
+        let stays = r.end != Some(Status::Superseded);
+        let taken = stays && (r.any(AttemptState::Applied) || r.seen != super::status::Seen::Nothing);
+        let refused = self.refuses_copies || (self.creates_once && taken);
+        // Where nothing bounds arrival and duplicates are accepted, waiting would prove nothing to anybody.
+        let loose = stays && self.duplicates && self.in_flight.is_none() && self.max_age.is_none();
+        if self.dedupe.is_some() || refused || loose || !self.hold(Rule::QuietLane) {
             return open;
         }
-        let loose = |a: &&Attempt| {
+        let may_arrive = |a: &&Attempt| {
             matches!(
                 a.state,
                 AttemptState::Maybe | AttemptState::InProgress | AttemptState::SettledAbsent | AttemptState::Journaled
             )
         };
-        let left: Vec<_> = r.attempts.iter().filter(loose).collect();
-        let arrived = self.no_intermediaries && left.len() == 1 && r.seen == super::status::Seen::Present;
+        let left: Vec<_> = r.attempts.iter().filter(may_arrive).collect();
+        // What is there may be of another attempt that was answered.
+        let its_own = left.len() == 1 && !r.any(AttemptState::Applied);
+        let arrived = self.no_intermediaries && its_own && r.seen == super::status::Seen::Present;
         if left.is_empty() || arrived {
             return open;
         }
         let mut at = WallTime(i64::MIN);
         for a in left {
-            at = at.max(a.last_possible_send().plus(millis(a.in_flight_ms?).max(self.in_flight?) + 2 * self.epsilon));
+            at = at.max(self.dead_by(a)?.plus(2 * self.epsilon));
         }
         Some(at)
     }

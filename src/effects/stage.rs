@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::contract::Parameters;
 use crate::error::{Error, Fault, codes};
 use crate::ids::DispatchToken;
-use crate::intents::{IntentKind, ResultKind, ReturnKind, hex};
+use crate::intents::{IntentKind, ResultKind, ReturnKind, Status, hex};
 use crate::task::{TaskError, TxCx};
 use crate::time::WallTime;
 
@@ -94,8 +94,11 @@ impl EffectTask {
         let mut denied = None;
         let mut asked = false;
         for _ in 0..STEPS {
-            let facts = self.facts(op, r, spec.as_deref(), denied.clone(), cx);
-            let action = decide(r, &facts, rules, now);
+            let facts = self.facts((op, r.operation_id.is_undo()), r, spec.as_deref(), denied.clone(), cx);
+            let action = match (decide(r, &facts, rules, now), &spec) {
+                (Action::End(e), Some(spec)) if e.status == Status::Superseded => Action::End(self.compensate(r, e, spec, cx)?),
+                (action, _) => action,
+            };
             match (&action, &spec) {
                 (Action::Wait(due), _) => return Ok(Some(*due)),
                 (Action::WaitForPermit(due), _) => {
@@ -113,7 +116,11 @@ impl EffectTask {
                 (Action::Journal(_), Some(_)) if !asked => {
                     asked = true;
                     let parameters = parameters(op, cx)?;
-                    denied = last_look(r, &parameters, self.config.guard.as_ref(), rules, now).err();
+                    // A compensation was ordered by a person, and is what was approved with the effect.
+                    denied = match r.operation_id.is_undo() {
+                        true => None,
+                        false => last_look(r, &parameters, self.config.guard.as_ref(), rules, now).err(),
+                    };
                 }
                 (Action::Journal(warrants), Some(spec)) => self.journal(op, r, warrants.clone(), spec, rules, cx)?,
                 (Action::Read, Some(spec)) => self.ask(op, r, spec, Question::Effect, rules, cx)?,
@@ -136,12 +143,20 @@ impl EffectTask {
         self.paused.iter().any(|s| s.scope.covers(&r.contract, &r.call, &r.tenant, &r.step))
     }
 
-    fn facts(&self, op: &Op, r: &LedgerRecord, spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
+    fn facts(
+        &self,
+        (op, undo): (&Op, bool),
+        r: &LedgerRecord,
+        spec: Option<&CallSpec>,
+        denied: Option<Denial>,
+        cx: &TxCx<'_>,
+    ) -> Facts {
         let mono = cx.now().mono;
         let shared = &self.config.shared;
         let free = |gate: &str, s: &CallSpec| shared.available(gate, s.concurrency, mono);
+        let at_once = |s: &CallSpec| !s.rules.hold(Rule::LaneInOrder) || (undo && !s.rules.hold(Rule::UndoWaits));
         Facts {
-            lane_free: self.index.free(op) || spec.is_some_and(|s| !s.rules.hold(Rule::LaneInOrder)),
+            lane_free: self.index.free(op) || spec.is_some_and(at_once),
             permit: !self.stopping && !self.is_paused(r) && spec.is_some_and(|s| free(&s.target, s)),
             read_permit: !self.stopping && spec.is_some_and(|s| free(&gate(&s.target), s)),
             reading: self.reading.contains(op),
@@ -177,6 +192,8 @@ impl EffectTask {
             handover,
             spec: Arc::clone(spec),
             request: body.request,
+            wire_key: r.wire_key.clone(),
+            journalled_at: now.wall,
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,
             permit,
@@ -314,7 +331,7 @@ impl EffectTask {
     }
 }
 
-fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
+pub(super) fn parameters(op: &Op, cx: &mut TxCx<'_>) -> Result<Parameters, TaskError> {
     let text = ledger::body(cx, op)?.map(|b| b.parameters).unwrap_or_default();
     Ok(Parameters(serde_json::from_str(&text).unwrap_or_default()))
 }

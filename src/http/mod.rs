@@ -13,7 +13,7 @@ use crate::intents::RenderedRequest;
 use crate::time::{Now, WallTime};
 
 pub use dial::{Resolved, Resolver, SystemResolver, host_of};
-pub use port::{HyperPort, http_date, settable_header};
+pub use port::{HyperPort, http_date, http_date_of, settable_header};
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]

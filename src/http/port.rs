@@ -249,3 +249,9 @@ pub fn http_date(text: &str) -> Option<WallTime> {
     let since: Duration = at.duration_since(std::time::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_millis()).ok().map(WallTime)
 }
+
+/// Writes a time as `Date` does, in whole seconds.
+pub fn http_date_of(at: WallTime) -> String {
+    let since = Duration::from_millis(u64::try_from(at.0).unwrap_or(0));
+    httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)
+}

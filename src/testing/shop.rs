@@ -1,7 +1,7 @@
 //! The orders API as a pure machine: what it applies, answers and lists. No time, no sockets, no faults of its own.
 //!
-//! `POST /orders {sku, quantity, client_ref}` → 201 `{id}` or 422; `GET /orders?ref=` → `{items: […], next}`. It knows no idempotency
-//! unless told to remember keys: two equal POSTs are two orders.
+//! `POST /orders {sku, quantity, client_ref}` → 201 `{id}` or 422; `GET /orders?ref=` → `{items: […], next}`; the same for
+//! `/cancellations {order, client_ref}`. It knows no idempotency unless told to: two equal POSTs are two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,10 +11,14 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::contract::StampFormat;
 use crate::http::Answer;
 use crate::ids::WireKey;
 use crate::intents::{RenderedRequest, hex};
 use crate::time::WallTime;
+
+/// The header by which the shop tells the age of an order.
+pub const SENT_AT: &str = "x-sent-at";
 
 /// One effect that really exists, as the target's own books have it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +36,10 @@ pub struct BookEntry {
 pub struct ShopRules {
     /// How long it remembers a key from its first use; `None` = it knows no keys.
     pub remembers: Option<Duration>,
+    /// Whether it makes one order under a reference, for ever, and answers 409 to a second one.
+    pub one_per_reference: bool,
+    /// Beyond which age, by the header [`SENT_AT`], it refuses an order with 412.
+    pub max_age: Option<Duration>,
     /// Articles that it refuses for good.
     pub refuses: BTreeSet<String>,
 }
@@ -47,12 +55,40 @@ pub enum View {
     Cut,
 }
 
+impl View {
+    fn shows(self, at: WallTime) -> bool {
+        match self {
+            View::Whole => true,
+            View::AsOf(then) => at <= then,
+            View::Cut => false,
+        }
+    }
+}
+
+/// A cancellation that really exists.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cancelled {
+    /// The key that came with it.
+    pub wire_key: WireKey,
+    /// The key of the order that it undoes.
+    pub order: WireKey,
+    /// When it came to be, by the target's clock.
+    pub at: WallTime,
+}
+
 #[derive(Clone, Debug)]
 struct Order {
+    id: String,
     client_ref: String,
     sku: String,
     quantity: i64,
     applied_at: WallTime,
+}
+
+#[derive(Deserialize)]
+struct NewCancellation {
+    client_ref: String,
+    order: String,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +110,7 @@ struct Remembered {
 pub struct Shop {
     rules: ShopRules,
     orders: Vec<Order>,
+    cancelled: Vec<Cancelled>,
     remembered: BTreeMap<String, Remembered>,
 }
 
@@ -86,7 +123,10 @@ impl Shop {
     /// Answers one request that arrived at `now`; lists show `view`.
     pub fn handle(&mut self, request: &RenderedRequest, view: View, now: WallTime) -> Answer {
         match (request.method.as_str(), request.path.as_str()) {
+            ("POST", "/orders") if self.too_old(request, now) => answer(412, &json!({ "error": "sent too long ago" })),
             ("POST", "/orders") => self.create(request.body.as_deref().unwrap_or_default(), now),
+            ("POST", "/cancellations") => self.cancel(request.body.as_deref().unwrap_or_default(), now),
+            ("GET", "/cancellations") => self.cancellations(reference(&request.query).unwrap_or_default(), view),
             ("GET", "/orders") => self.list(reference(&request.query).unwrap_or_default(), view),
             _ => answer(404, &json!({ "error": "no such resource" })),
         }
@@ -109,13 +149,53 @@ impl Shop {
                 answer(422, &json!({ "error": "this key was used for another order" }))
             };
         }
+        if self.rules.one_per_reference && self.stands(&new.client_ref) {
+            return answer(409, &json!({ "error": "there is an order under this reference" }));
+        }
         let id = format!("o-{}", self.orders.len() + 1);
         let done = answer(201, &json!({ "id": id }));
         if self.rules.remembers.is_some() {
             self.remembered.insert(new.client_ref.clone(), Remembered { since: now, digest, answer: done.clone() });
         }
-        self.orders.push(Order { client_ref: new.client_ref, sku: new.sku, quantity: new.quantity, applied_at: now });
+        self.orders.push(Order { id, client_ref: new.client_ref, sku: new.sku, quantity: new.quantity, applied_at: now });
         done
+    }
+
+    /// Whether there is an order under a reference that was not cancelled: a cancelled one leaves its reference free.
+    pub fn stands(&self, reference: &str) -> bool {
+        let undone = |o: &Order| self.cancelled.iter().any(|c| c.order.as_str() == o.client_ref && c.at >= o.applied_at);
+        self.orders.iter().any(|o| o.client_ref == reference && !undone(o))
+    }
+
+    /// Cancels an order, or says that there is none. Two equal cancellations are two.
+    fn cancel(&mut self, body: &[u8], now: WallTime) -> Answer {
+        let Ok(new) = serde_json::from_slice::<NewCancellation>(body) else {
+            return answer(400, &json!({ "error": "not a cancellation" }));
+        };
+        let Some(order) = self.orders.iter().find(|o| o.id == new.order) else {
+            return answer(404, &json!({ "error": "no such order" }));
+        };
+        let order = WireKey::new(&order.client_ref);
+        self.cancelled.push(Cancelled { wire_key: WireKey::from(new.client_ref), order, at: now });
+        answer(201, &json!({ "id": format!("c-{}", self.cancelled.len()) }))
+    }
+
+    fn cancellations(&self, reference: &str, view: View) -> Answer {
+        let shown = |c: &&Cancelled| c.wire_key.as_str() == reference && view.shows(c.at);
+        let item = |c: &Cancelled| json!({ "client_ref": c.wire_key.as_str(), "at": c.at.0 });
+        let items: Vec<_> = self.cancelled.iter().filter(shown).map(item).collect();
+        answer(200, &json!({ "items": items, "next": (view == View::Cut).then_some("page-2") }))
+    }
+
+    /// Every cancellation that really exists.
+    pub fn cancelled(&self) -> Vec<Cancelled> {
+        self.cancelled.clone()
+    }
+
+    /// An order that carries no time is as old as can be.
+    fn too_old(&self, request: &RenderedRequest, now: WallTime) -> bool {
+        let stamp = request.headers.iter().find(|h| h.name == SENT_AT).and_then(|h| StampFormat::Unix.read(&h.value));
+        self.rules.max_age.is_some_and(|age| stamp.is_none_or(|at| now > at.plus(age)))
     }
 
     fn recall(&self, key: &str, now: WallTime) -> Option<&Remembered> {
@@ -125,15 +205,8 @@ impl Shop {
 
     /// Lists the orders under a reference.
     pub fn list(&self, reference: &str, view: View) -> Answer {
-        let shown = |o: &&Order| {
-            o.client_ref == reference
-                && match view {
-                    View::Whole => true,
-                    View::AsOf(then) => o.applied_at <= then,
-                    View::Cut => false,
-                }
-        };
-        let item = |o: &Order| json!({ "client_ref": o.client_ref, "sku": o.sku, "quantity": o.quantity, "at": o.applied_at.0 });
+        let shown = |o: &&Order| o.client_ref == reference && view.shows(o.applied_at);
+        let item = |o: &Order| json!({ "id": o.id, "client_ref": o.client_ref, "sku": o.sku, "quantity": o.quantity, "at": o.applied_at.0 });
         let items: Vec<_> = self.orders.iter().filter(shown).map(item).collect();
         let next = (view == View::Cut).then_some("page-2");
         answer(200, &json!({ "items": items, "next": next }))
@@ -206,6 +279,25 @@ mod tests {
         assert_eq!(target.books().len(), 1);
         assert_eq!(target.create(&order("k", 1), WallTime(11)).status, 201);
         assert_eq!(target.books().len(), 2);
+    }
+
+    /// If this broke, a second copy would be refused, or taken, against what the fence of its contract says.
+    #[test]
+    fn fences_are_kept() {
+        let mut target = Shop::new(ShopRules { one_per_reference: true, ..ShopRules::default() });
+        let statuses = [1, 1, 2].map(|n| target.create(&order("k", n), WallTime(0)).status);
+        assert_eq!((statuses, target.books().len()), ([201, 409, 409], 1));
+
+        let mut target = Shop::new(ShopRules { max_age: Some(Duration::from_secs(10)), ..ShopRules::default() });
+        let sent = |at: Option<&str>| RenderedRequest {
+            method: "POST".into(),
+            path: "/orders".into(),
+            headers: at.map(|value| crate::intents::Pair { name: SENT_AT.into(), value: value.into() }).into_iter().collect(),
+            body: Some(order("k", 1)),
+            ..RenderedRequest::default()
+        };
+        let mut at = |stamp, now| target.handle(&sent(stamp), View::Whole, WallTime(now)).status;
+        assert_eq!([at(Some("5"), 15_000), at(Some("5"), 15_001), at(None, 0)], [201, 412, 412]);
     }
 
     /// If this broke, a refused order would count as placed, or a stale or cut list as a proof of absence.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::faults::{FaultPlan, PostFault, ReadFault};
-use super::shop::{BookEntry, Shop, ShopRules, View};
+use super::shop::{BookEntry, Cancelled, Shop, ShopRules, View};
 use crate::http::{Answer, Done, Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::intents::RenderedRequest;
 use crate::time::{MonoTime, SharedClock, WallTime};
@@ -142,6 +142,16 @@ impl FakeTarget {
     /// What really exists.
     pub fn books(&self) -> Vec<BookEntry> {
         self.state().core.books()
+    }
+
+    /// What was really cancelled.
+    pub fn cancelled(&self) -> Vec<Cancelled> {
+        self.state().core.cancelled()
+    }
+
+    /// Whether an order stands under this key, uncancelled.
+    pub fn stands(&self, key: &str) -> bool {
+        self.state().core.stands(key)
     }
 
     /// How often each fault struck.

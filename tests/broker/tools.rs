@@ -89,7 +89,8 @@ fn diff_and_reset_know_what_is_open_and_what_was_deployed() {
     let (dir, app) = webhook(work.path());
     let admin = shared.cluster.admin().expect("admin");
     let (exit, told, error) = readback(&["diff", &dir]);
-    assert!(exit == Some(2) || told.contains("no member has stored"), "{told}{error}");
+    assert!(exit == Some(1) && told.contains("no member has stored"), "{told}{error}");
+    assert!(told.contains(&format!("{app}.requests")) && told.contains("RB0302"), "{told}");
     let mut member = start(&dir, work.path(), "first", "");
     ask(&shared, &app, "1");
     let listed = || readback(&["ops", "list", "--app", &app, "--output", "json"]).1;

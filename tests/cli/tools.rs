@@ -146,3 +146,13 @@ fn check_prints_permissions_and_writes_a_page() {
     let page = std::fs::read_to_string(file).expect("a page");
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>") && page.contains("outbox → notices#create"), "{page}");
 }
+
+/// If this broke, nobody could tell what a topology costs before there is a broker.
+#[test]
+fn bench_measures_a_topology_without_a_broker() {
+    let (exit, told, error) = code(&["bench", "topology/webhook", "--output", "json"]);
+    assert_eq!(exit, Some(0), "{error}");
+    let report: serde_json::Value = serde_json::from_str(&told).expect("one JSON object");
+    assert!(report["recorded"]["ratio"]["cpu_us"].as_f64().is_some_and(|r| r > 1.0), "{told}");
+    assert_eq!(code(&["bench", "topology/webhook", "--effects"]).0, Some(2));
+}

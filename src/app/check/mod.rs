@@ -185,6 +185,7 @@ fn edges(application: &Application, config: &ProcessConfig) -> Vec<Edge> {
     for (contract, call, spec) in calls(application) {
         let mut promises = vec![Promised { promise: spec.promise().words().into(), because: because(spec) }];
         promises.extend(on_version(spec));
+        promises.extend(on_cancel(contract, spec));
         if !spec.proposal {
             let kept = show_duration(config.effects.audit.0);
             promises.push(Promised {
@@ -224,13 +225,16 @@ fn inside(application: &Application, part: &Subtopology) -> Vec<Edge> {
     from.iter().flat_map(|s| to.iter().map(move |t| Edge { edge: format!("{s} → {t}"), promises: promised() })).collect()
 }
 
-/// Every call that the pipelines make, each once: the model's, then the effect's.
+/// Every call that the pipelines make, each once: the model's, then the effect's, then what undoes it.
 fn calls(application: &Application) -> Vec<(&ContractName, &CallName, &Call)> {
     let mut all: Vec<(&ContractName, &CallName, &Call)> = Vec::new();
     for pipeline in &application.pipelines {
         let plan = pipeline.plan.as_ref().map(|p| (&p.contract, &p.call));
-        for (contract, call) in plan.into_iter().chain([(&pipeline.effect.contract, &pipeline.effect.call)]) {
-            let spec = application.contracts.get(contract).and_then(|c| c.call(call));
+        let effect = (&pipeline.effect.contract, &pipeline.effect.call);
+        let spec_of = |(contract, call): (&ContractName, &CallName)| application.contracts.get(contract).and_then(|c| c.call(call));
+        let undo = spec_of(effect).and_then(|spec| spec.compensate.as_ref()).map(|c| (effect.0, &c.call));
+        for (contract, call) in plan.into_iter().chain([effect]).chain(undo) {
+            let spec = spec_of((contract, call));
             if let Some(spec) = spec.filter(|_| all.iter().all(|(c, n, _)| (*c, *n) != (contract, call))) {
                 all.push((contract, call, spec));
             }
@@ -250,6 +254,17 @@ fn on_version(call: &Call) -> Option<Promised> {
     Some(Promised { promise: "only on the version that the requester saw".into(), because: because.into() })
 }
 
+/// What becomes of an effect that is cancelled when it has happened already.
+fn on_cancel(contract: &ContractName, call: &Call) -> Option<Promised> {
+    let undo = call.compensate.as_ref()?;
+    let because = format!(
+        "by {contract}#{}, ordered once, sent when no copy of the effect can arrive any more; not confirmed in {}: a person",
+        undo.call,
+        show_duration(undo.deadline)
+    );
+    Some(Promised { promise: "undone when it is cancelled too late".into(), because })
+}
+
 fn because(call: &Call) -> String {
     match (call.promise(), &call.in_flight, &call.readback) {
         (Promise::AtMostOneReadback, Some(l), Some(v)) => format!(
@@ -257,6 +272,7 @@ fn because(call: &Call) -> String {
             show_duration(l.within),
             show_duration(v.lag)
         ),
+        _ if call.proposal => "a proposal: asked again freely, its cost counted".to_owned(),
         (promise, _, _) => promise.because(),
     }
 }
@@ -285,8 +301,12 @@ fn not_promised(application: &Application) -> Vec<String> {
         all.push("anything a target does on its own".to_owned());
         all.push("effects that others make under the same key".to_owned());
     }
-    if calls(application).iter().any(|(_, _, c)| c.promise() == Promise::DuplicatesCounted) {
+    let counted: Vec<_> = calls(application).into_iter().filter(|(_, _, c)| c.promise() == Promise::DuplicatesCounted).collect();
+    if counted.iter().any(|(_, _, c)| c.proposal) {
         all.push("that a model is asked once".to_owned());
+    }
+    for (contract, call, _) in counted.iter().filter(|(_, _, c)| !c.proposal) {
+        all.push(format!("that an effect of {contract}#{call} happens once: its contract accepts duplicates"));
     }
     all.push("\"exactly once\" for anything outside Kafka".to_owned());
     all

@@ -81,6 +81,8 @@ fn what_the_cluster_lacks_is_a_loss() {
     assert!(told(&grown).contains(&"lost internal topic shop-counts-changelog".into()), "{grown:?}");
     let emptied = against(compare(&before, &before), Some(&before), &before, &BTreeMap::new(), &[]);
     assert_eq!((emptied.losses(), told(&emptied)[0].as_str()), (1, "lost internal topic shop-counts-changelog"));
+    let topics = BTreeSet::from([TopicName::new("orders")]);
+    assert_eq!((missing(Deploy::default(), &topics, false).losses(), missing(Deploy::default(), &topics, true).losses()), (1, 0));
     let first = against(Deploy::default(), None, &before, &BTreeMap::new(), &[]);
     assert_eq!(first.losses(), 0, "{first:?}");
 }

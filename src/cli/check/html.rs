@@ -42,6 +42,7 @@ pub(super) fn page(report: &Report, at: &str) -> String {
                 ul { @for n in &report.not_promised { li { (n) } } }
                 (findings("Weak settings", "weak", &report.warnings))
                 (topics(report))
+                (broker(report))
                 (permissions(report))
             }
         }
@@ -102,6 +103,18 @@ fn topics(report: &Report) -> Markup {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+fn broker(report: &Report) -> Markup {
+    html! {
+        @if !report.broker.is_empty() {
+            h2 { "Limits of the brokers" }
+            table {
+                thead { tr { th scope="col" { "Setting" } th scope="col" { "Value" } } }
+                tbody { @for (key, value) in &report.broker { tr { th scope="row" { code { (key) } } td { code { (value) } } } } }
             }
         }
     }

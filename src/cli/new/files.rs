@@ -64,7 +64,7 @@ impl Made<'_> {
             text,
             "      request:\n        # The operation ID names the intent: the same each time it comes again, another for another one.\n        \
              operation_id: {}\n        tenant: {}\n        requester: {}\n        resource: {}\n        deadline: {}   # from the \
-             content, never from arrival; after it nothing is sent for the first time\n      parameters:   # typed by the contract; \
+             content, never from arrival\n      parameters:   # typed by the contract; \
              nothing else reaches the wire\n",
             scalar(&m.operation_id),
             scalar(&m.tenant),

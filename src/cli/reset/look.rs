@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::admin::views;
 use crate::app::check::internal;
+use crate::app::counts_to_be;
 use crate::app::deployed::stored;
-use crate::app::external_counts;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::error::{Error, Result};
@@ -46,7 +46,7 @@ pub(super) fn look<C: Cluster>(
         let found = admin.members(group).map_err(error_of)?;
         members.extend(found.into_iter().map(|m| (group.clone(), format!("{} ({})", m.client_id, m.host))));
     }
-    let (topics, left) = topics(cluster, admin.as_ref(), application)?;
+    let (topics, left) = topics(cluster, admin.as_ref(), application, config)?;
     let operations = match application.has_effects() {
         true => operations(cluster, application, &topics, now)?,
         false => Operations::default(),
@@ -68,9 +68,10 @@ fn topics<C: Cluster>(
     cluster: &C,
     admin: &dyn Admin,
     application: &Application,
+    config: &ProcessConfig,
 ) -> Result<(Vec<(TopicName, u32)>, Vec<TopicName>)> {
     let app = &application.id;
-    let counts = external_counts(application, admin)?;
+    let (counts, _) = counts_to_be(application, config, admin)?;
     let layout = application.topology.layout(&counts, None).map_err(Error::from)?;
     let mut ours: BTreeSet<TopicName> = internal(application, &layout).into_iter().map(|t| t.name).collect();
     if let Some(before) = stored(cluster, app)? {

@@ -18,9 +18,10 @@ const MENU: &[(Page, &str, &str)] = &[
     (Page::Unknowns, "/unknowns", "Unknown"),
     (Page::Approvals, "/approvals", "Approvals"),
     (Page::Operations, "/operations", "Operations"),
+    (Page::DeadLetters, "/dead-letters", "Dead letters"),
     (Page::Topology, "/topology", "Topology"),
     (Page::Members, "/members", "Members"),
-    (Page::Configuration, "/configuration", "Configuration"),
+    (Page::Configuration, "/configuration", "Settings"),
 ];
 
 /// A whole page.

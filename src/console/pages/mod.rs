@@ -3,6 +3,7 @@
 mod approvals;
 mod form;
 mod layout;
+mod letters;
 mod members;
 mod operation;
 mod operations;
@@ -38,6 +39,8 @@ pub enum Page {
     Unknowns,
     /// What waits for an approval.
     Approvals,
+    /// Dead letters; takes the form that sends one back.
+    DeadLetters,
     /// The graph.
     Topology,
     /// Members and partitions.
@@ -59,6 +62,7 @@ pub const PAGES: &[(Page, &str, bool)] = &[
     (Page::Operation, "/operations/{operation}", true),
     (Page::Unknowns, "/unknowns", false),
     (Page::Approvals, "/approvals", false),
+    (Page::DeadLetters, "/dead-letters", true),
     (Page::Topology, "/topology", false),
     (Page::Members, "/members", false),
     (Page::Configuration, "/configuration", false),
@@ -123,6 +127,8 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
         Page::Operations => operations::page(&view, &asked.query),
         Page::Unknowns => operations::unknowns(&view, &asked.query),
         Page::Approvals => approvals::page(&view, &asked.query),
+        Page::DeadLetters if post => return letters::replay(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
+        Page::DeadLetters => letters::page(&view),
         Page::Topology => topology::page(&view),
         Page::Members => members::page(&view),
         Page::Configuration => Ok(members::configuration(&view)),

@@ -199,13 +199,14 @@ fn what_is_wrong_with_a_body_is_said() {
 fn the_document_names_the_routes_that_exist() {
     let s = Served::new();
     s.ledger(&parked("op-1"));
+    let letter = s.letter("it can't be read");
     let document = s.get("/api/v1/openapi.json").json();
     let paths = document["paths"].as_object().expect("paths");
     assert_eq!(paths.len(), ROUTES.len());
     for (path, methods) in paths {
         let methods: Vec<&String> = methods.as_object().expect("methods").keys().collect();
         let [method] = methods[..] else { panic!("{path}: {methods:?}") };
-        let concrete = path.replace("{operation}", "op-1");
+        let concrete = path.replace("{operation}", "op-1").replace("{letter}", &letter);
         let bearer = format!("Bearer {}", s.tokens["vera"]);
         let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
         let got = s.send(&method.to_uppercase(), &concrete, &headers, "{}");
@@ -214,7 +215,7 @@ fn the_document_names_the_routes_that_exist() {
         assert_eq!(s.send(other, &concrete, &headers, "").status, 405, "{path}");
     }
     let orders = ROUTES.iter().filter(|r| r.call.orders()).count();
-    assert_eq!((orders, ROUTES.iter().filter(|r| r.call == Call::Session).count()), (6, 1));
+    assert_eq!((orders, ROUTES.iter().filter(|r| r.call == Call::Session).count()), (7, 1));
     // Every reference leads somewhere.
     let text = document.to_string();
     for part in text.split("\"$ref\":\"#").skip(1) {
@@ -223,6 +224,38 @@ fn the_document_names_the_routes_that_exist() {
     }
     assert!(text.matches("$ref").count() > 10, "{text}");
     assert_eq!(s.send("GET", "/api/v1/nothing", &[], "").status, 404);
+}
+
+/// If this broke, a record could be brought back twice, by somebody who may not, or without a trace.
+#[test]
+fn a_dead_letter_goes_back_once() {
+    let s = Served::new();
+    let letter = s.letter("it can't be read");
+    let listed = s.api("vera", "/dead-letters").json();
+    assert_eq!((&listed["resting"], &listed["letters"][0]["goes_to"]), (&json!(1), &json!("shipments-0")), "{listed}");
+    assert!(!listed.to_string().contains("MARK"), "payloads stay where they are");
+    let send = |who: &str, letter: &str, reason: &str| {
+        let headers = [("Authorization", format!("Bearer {}", s.tokens[who])), ("Content-Type", "application/json".to_owned())];
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let body = json!({ "reason": reason }).to_string();
+        s.send("POST", &format!("/api/v1/dead-letters/{letter}/replay"), &headers, &body)
+    };
+    for who in ["vera", "anna"] {
+        assert_eq!(send(who, &letter, "it is mended").code(), "RB0802");
+    }
+    assert_eq!(send("olga", &letter, " ").code(), "RB0105");
+    assert_eq!(send("olga", "shipments-0-0", "it is mended").code(), "RB0105");
+    assert_eq!(s.records("shipments").len(), 0);
+    let done = send("olga", &letter, "it is mended");
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(s.records("shipments"), [Some(b"MARK".to_vec())]);
+    let again = send("adam", &letter, "once more");
+    assert_eq!((again.status, again.code().as_str()), (422, "RB0721"), "{again:?}");
+    assert_eq!(s.records("shipments").len(), 1);
+    assert_eq!(s.api("vera", "/dead-letters").json()["resting"], 0);
+    let came: Vec<Value> = s.audited().iter().map(|a| json!([a["who"], a["came"]])).collect();
+    assert!(came.contains(&json!(["vera", "refused"])) && came.contains(&json!(["olga", "answered"])), "{came:?}");
+    assert_eq!(s.audited().last().map(|a| a["letter"].clone()), Some(json!(letter)));
 }
 
 /// If this broke, a list would leave operations out, or a filter would be passed over without a word.

@@ -36,10 +36,18 @@ fn what_others_wrote_is_shown_as_text() {
     (r.request.resource, r.proposal, r.plan_hash) = (PAYLOAD.into(), Some(PAYLOAD.into()), Some(PAYLOAD.into()));
     (r.detail, r.code) = (Some(PAYLOAD.into()), Some(PAYLOAD.into()));
     s.record(&r);
+    s.letter(PAYLOAD);
     let cookie = s.sign_in("adam");
     let escaped = crate::console::search::escape(PAYLOAD);
     let one = format!("/operations/{}", crate::console::search::escape(&id));
-    let mut pages = vec!["/".to_owned(), "/unknowns".to_owned(), "/approvals".to_owned(), "/operations".to_owned(), one.clone()];
+    let mut pages = vec![
+        "/".to_owned(),
+        "/unknowns".to_owned(),
+        "/approvals".to_owned(),
+        "/operations".to_owned(),
+        "/dead-letters".to_owned(),
+        one.clone(),
+    ];
     for name in ["q", "tenant", "step", "target", "resource"] {
         pages.push(format!("/operations?{name}={escaped}"));
     }
@@ -99,6 +107,23 @@ fn an_operator_resolves_from_the_page_once() {
     assert!(stale.body.contains("RB0709"), "{}", stale.body);
 }
 
+/// If this broke, a letter could not be sent back from the page that says it can.
+#[test]
+fn an_operator_sends_a_letter_back_from_the_page() {
+    let s = Served::new();
+    let letter = s.letter("it can't be read");
+    let cookie = s.sign_in("olga");
+    let page = s.page(&cookie, "/dead-letters").body;
+    assert!(page.contains("it can't be read") && page.contains("1 letter rests"), "{page}");
+    assert_eq!(field(&page, "<details", "letter"), letter);
+    assert!(!s.page(&s.sign_in("vera"), "/dead-letters").body.contains("<details"), "a viewer sends nothing back");
+    let body = format!("letter={letter}&reason=it+is+mended&form=");
+    assert_eq!((s.post(&cookie, "/dead-letters", &body).status, s.records("shipments").len()), (403, 0));
+    let done = s.post(&cookie, "/dead-letters", &format!("{body}{}", form_token(&page)));
+    assert!(done.body.contains(&format!("{letter} went back to ")), "{done:?}");
+    assert_eq!(s.records("shipments").len(), 1);
+}
+
 /// If this broke, an approver would decide without having seen the plan.
 #[test]
 fn an_approver_sees_the_plan_and_approves_that() {
@@ -131,7 +156,9 @@ fn every_page_answers() {
     other.tenant = "umbra".into();
     s.ledger(&other);
     let cookie = s.sign_in("vera");
-    for path in ["/", "/operations", "/unknowns", "/approvals", "/topology", "/members", "/configuration", "/style.css"] {
+    for path in
+        ["/", "/operations", "/unknowns", "/approvals", "/dead-letters", "/topology", "/members", "/configuration", "/style.css"]
+    {
         let got = s.page(&cookie, path);
         assert_eq!(got.status, 200, "{path}: {got:?}");
     }

@@ -79,7 +79,9 @@ impl Served {
         let cluster = MemoryCluster::with(Arc::new(SystemClock), Limits { wait: true, ..Limits::default() });
         let app = ApplicationId::new(APP);
         let topic = |name: TopicName| NewTopic { name, partitions: 1, replication: 1, config: BTreeMap::new() };
-        let all = [topics::changelog(&app, "operations"), topics::ledger_changelog(&app), topics::commands(&app)].map(topic);
+        let ours = [topics::changelog(&app, "operations"), topics::ledger_changelog(&app), topics::commands(&app)];
+        let users = ["orders.dead", "shipments"].map(TopicName::new);
+        let all: Vec<NewTopic> = ours.into_iter().chain(users).map(topic).collect();
         cluster.admin().and_then(|a| a.create(&all)).expect("creates");
         let dir = tempfile::tempdir().expect("a directory");
         let (mut tokens, mut lines) = (BTreeMap::new(), String::new());
@@ -98,6 +100,12 @@ impl Served {
         };
         let mut console = Console::start(&cluster, &app, &settings, clock.clone()).expect("starts");
         console.answer_within = if member { SPAN } else { Duration::from_millis(300) };
+        console.dead_letters = Some(TopicName::new("orders.dead"));
+        let until = Instant::now() + SPAN;
+        while !console.kept().progress().whole {
+            assert!(Instant::now() < until, "operations are never read");
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let console = Arc::new(console);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let serve =
@@ -131,6 +139,31 @@ impl Served {
             assert!(Instant::now() < until, "{key} is not listed");
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Puts a dead letter of a user's record into its topic: where it lies.
+    pub fn letter(&self, why: &str) -> String {
+        let topic = TopicName::new("orders.dead");
+        let headers = Headers::new()
+            .with(headers::DEAD_CODE, "RB0501")
+            .with(headers::DEAD_REASON, why.to_owned())
+            .with(headers::DEAD_ORIGIN, "shipments/0/7");
+        let record = OutRecord {
+            topic: &topic,
+            partition: None,
+            timestamp: None,
+            key: Some(b"s-1"),
+            value: Some(b"MARK"),
+            headers: Some(&headers),
+        };
+        let lies = self.cluster.publish(&[record], SPAN).expect("publishes");
+        format!("orders.dead-0-{}", lies[0].1.0 - 1)
+    }
+
+    /// The records of a topic so far.
+    pub fn records(&self, topic: &str) -> Vec<Option<Vec<u8>>> {
+        let records = self.cluster.records(&TopicName::new(topic), Isolation::Committed);
+        records.iter().map(|r| r.value.as_deref().map(<[u8]>::to_vec)).collect()
     }
 
     /// Commands that were written so far.

@@ -8,6 +8,8 @@ use crate::ids::{CallName, OperationKey, WireKey};
 use crate::intents::RenderedRequest;
 
 mod answers;
+mod compensate;
+mod fence;
 mod file;
 mod judge;
 mod precondition;

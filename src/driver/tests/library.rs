@@ -96,6 +96,18 @@ const APIS: &[Api] = &[
         list: no_list,
     },
     Api {
+        file: "checkout",
+        call: "void",
+        parameters: || json!({ "payment": "pay_1" }),
+        key: |r| in_header("cko-idempotency-key")(r),
+        taken: || (202, json!({ "action_id": "act_1" })),
+        again: Some(|| (202, json!({ "action_id": "act_1" }))),
+        list: |done| {
+            let action = |d: &Value| json!({ "id": "act_1", "type": "Void", "reference": d["key"], "approved": true });
+            done.iter().map(action).collect()
+        },
+    },
+    Api {
         file: "adyen",
         call: "pay",
         parameters: || json!({ "account": "a", "method": { "type": "scheme" }, "amount": 100, "currency": "EUR", "reference": "r" }),
@@ -160,6 +172,24 @@ const APIS: &[Api] = &[
         key: |r| body(r)["idempotency_key"].as_str().unwrap_or_default().to_owned(),
         taken: || (200, json!({ "payment": { "id": "p-1" } })),
         again: Some(|| (200, json!({ "payment": { "id": "p-1" } }))),
+        list: no_list,
+    },
+    Api {
+        file: "azure-email",
+        call: "send",
+        parameters: || json!({ "from": "a@example.org", "to": "b@example.org", "subject": "s", "text": "x" }),
+        key: |r| in_header("operation-id")(r),
+        taken: || (202, json!({ "id": "op", "status": "Running" })),
+        again: None,
+        list: |done| json!({ "id": done[0]["key"], "status": "Succeeded" }),
+    },
+    Api {
+        file: "counted-webhook",
+        call: "notify",
+        parameters: || json!({ "event": "order.placed", "payload": { "n": 1 } }),
+        key: |r| in_header("webhook-id")(r),
+        taken: || (204, Value::Null),
+        again: None,
         list: no_list,
     },
     Api {
@@ -233,7 +263,8 @@ impl Api {
 fn every_ready_contract_reads_its_apis_answers() {
     let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/contracts")).unwrap();
     let shipped = files.flatten().filter(|f| f.path().extension().is_some_and(|e| e == "yaml")).count();
-    assert_eq!(shipped, APIS.len(), "each has its simulated target");
+    let tried: std::collections::BTreeSet<_> = APIS.iter().map(|api| api.file).collect();
+    assert_eq!(shipped, tried.len(), "each has its simulated target");
     for api in APIS {
         let (last, books) = api.run(0);
         assert_eq!((last.status, books.effects.len(), books.sends), (Status::Confirmed, 1, 1), "{}: {last:?}", api.file);
@@ -248,14 +279,16 @@ fn a_lost_answer_never_doubles_and_never_guesses() {
         let (last, books) = api.run(1);
         let ends = match (api.file, promise) {
             // Its answer to a known key is an error: it can't be told from other content.
-            ("brevo", _) => (Status::Parked, 2),
-            (_, Promise::AtMostOneKeyedWhile(_)) => (Status::Confirmed, 2),
-            (_, Promise::AtMostOneReadbackPerson) => (Status::Confirmed, 1),
-            (_, Promise::AtMostOnePerson) => (Status::Parked, 1),
+            ("checkout", _) if api.call == "void" => (Status::Confirmed, 1, 1),
+            ("brevo", _) => (Status::Parked, 2, 1),
+            (_, Promise::AtMostOneKeyedWhile(_)) => (Status::Confirmed, 2, 1),
+            (_, Promise::AtMostOneCreated | Promise::AtMostOneFenced(_)) => (Status::Confirmed, 1, 1),
+            (_, Promise::DuplicatesCounted) => (Status::Confirmed, 2, 2),
+            (_, Promise::AtMostOneReadbackPerson) => (Status::Confirmed, 1, 1),
+            (_, Promise::AtMostOnePerson) => (Status::Parked, 1, 1),
             (file, other) => panic!("{file}: {other:?}"),
         };
-        assert_eq!(books.effects.len(), 1, "{}: doubled", api.file);
-        assert_eq!((last.status, books.sends), ends, "{}: {last:?}", api.file);
+        assert_eq!((last.status, books.sends, books.effects.len()), ends, "{}: {last:?}", api.file);
     }
 }
 
@@ -275,11 +308,18 @@ impl HttpPort for Sandbox {
 /// can't be told from a refusal.
 #[test]
 fn each_api_passes_a_probe_by_what_it_documents() {
+    // A sandbox shows at once, so nobody waits here as long as the real API may take. What is only ever polled has no answer to try.
+    let soon = |contract: &mut Contract| {
+        let readbacks = contract.calls.values_mut().filter_map(|c| c.readback.as_mut());
+        readbacks.for_each(|r| r.lag = Duration::from_millis(1));
+    };
     let probes: Vec<_> = APIS
         .iter()
+        .filter(|api| api.file != "azure-email")
         .map(|api| {
             std::thread::spawn(move || {
-                let contract = api.contract();
+                let mut contract = api.contract();
+                soon(&mut contract);
                 let parameters = Parameters((api.parameters)().as_object().unwrap().clone());
                 let probe = Probe::new(&contract, &CallName::new(api.call), parameters, None).unwrap();
                 (api, probe.run(&Sandbox(*api, Mutex::default())).unwrap())
@@ -296,4 +336,16 @@ fn each_api_passes_a_probe_by_what_it_documents() {
             assert_eq!(broken, documented, "{} {name}: {report:#?}", api.file);
         }
     }
+}
+
+/// If this broke, a payment that was cancelled too late would be voided under another's number, or not at all.
+#[test]
+fn a_ready_contract_undoes_by_what_the_answer_showed() {
+    let api = APIS.iter().find(|api| api.file == "checkout" && api.call == "pay").unwrap();
+    let contract = api.contract();
+    let (pay, void) = (&contract.calls["pay"], &contract.calls["void"]);
+    let Value::Object(given) = (api.parameters)() else { panic!("an object") };
+    let undo = pay.undone_by(void, &Parameters(given), &"k-1".into(), Some("pay_1")).unwrap();
+    assert_eq!((undo.request.method.as_str(), undo.request.path.as_str()), ("POST", "/payments/pay_1/voids"));
+    assert_eq!(body(&undo.request)["reference"], undo.wire_key.as_str());
 }

@@ -4,6 +4,7 @@
 mod commands;
 mod compare;
 mod dead_letters;
+mod fences;
 mod library;
 mod pause;
 mod precondition;

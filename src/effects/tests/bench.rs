@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::contract::{Completion, Confirm, LaneRule, Parameters};
+use crate::contract::{Completion, Confirm, LaneRule, Parameters, Undo};
 use crate::effects::config::{CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, LEDGER};
 use crate::effects::{Assumptions, Denial, EffectTask, LedgerRecord, Rules, Shared, Verdict, ledger, subtopology};
 use crate::error::Error;
@@ -45,6 +45,9 @@ pub fn rules() -> Rules {
         no_intermediaries: true,
         version_read: false,
         refuses_copies: false,
+        creates_once: false,
+        max_age: None,
+        compensates: false,
         duplicates: false,
         lane: LaneRule::Block,
         attempts: 3,
@@ -125,7 +128,10 @@ pub fn said(attempt: i32, token: &str, class: AnswerClass) -> Hearsay {
 }
 
 /// Reads answers by status, and lists by a small JSON body: `{"ours": 1, "other": false, "next": null}`.
-struct Plain;
+/// Signs where its target looks at the age of a request.
+struct Plain {
+    signs: bool,
+}
 
 impl Judge for Plain {
     fn classify(&self, a: &Answer, at: WallTime) -> Classified {
@@ -161,6 +167,24 @@ impl Judge for Plain {
             404 => Ok(None),
             status => Err(format!("status {status}")),
         }
+    }
+    fn undo(&self, _: &Parameters, key: &WireKey, reference: Option<&str>) -> Result<Undo, String> {
+        let order = reference.ok_or("no reference")?;
+        let request = RenderedRequest { method: "POST".into(), path: format!("/undo/{order}"), ..Default::default() };
+        Ok(Undo {
+            call: "cancel".into(),
+            parameters: Parameters::default(),
+            wire_key: WireKey::from(format!("undo-{key}")),
+            request,
+            look_at: None,
+            deadline: sec(600),
+        })
+    }
+    fn stamp(&self, at: WallTime) -> Option<(String, String)> {
+        self.signs.then(|| ("x-sent-at".to_owned(), at.0.to_string()))
+    }
+    fn signature(&self, stamp: &str, key: &WireKey, _: &RenderedRequest) -> Result<Option<(String, String)>, Error> {
+        Ok(Some(("x-signature".to_owned(), format!("signed {stamp} {key}"))))
     }
     fn judge(&self, pages: &[Answer], _: &Parameters, _: &WireKey) -> Judged {
         let mut ours = 0;
@@ -253,7 +277,7 @@ impl Bench {
         let spec = |target: &str| CallSpec {
             target: target.into(),
             rules: rules.clone(),
-            judge: Arc::new(Plain),
+            judge: Arc::new(Plain { signs: rules.max_age.is_some() }),
             to: Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private: true },
             credentials: credentials.clone(),
             limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },
@@ -265,7 +289,10 @@ impl Bench {
             application: APP.into(),
             incarnation: "run-1".into(),
             partitions: 1,
-            calls: targets.iter().map(|t| (((*t).into(), 1, "create".into()), Arc::new(spec(t)))).collect(),
+            calls: targets
+                .iter()
+                .flat_map(|t| ["create", "cancel"].map(|call| (((*t).into(), 1, call.into()), Arc::new(spec(t)))))
+                .collect(),
             guard: Arc::clone(&guard) as _,
             results: BTreeMap::from([("place-order".into(), sink("results"))]),
             dead_letters: BTreeMap::from([("place-order".into(), sink("dead"))]),

@@ -1,13 +1,13 @@
 //! The conditions of `src/docs/guarantees.md` that no counter-example of the searches stands for: each is switched off once, and
 //! seen. Where the whole stage is needed it runs on a scripted network.
 
-use super::bench::{Bench, intent, rules, sec};
+use super::bench::{Bench, command, intent, rules, sec};
 use super::traces::found;
 use crate::config::{Secret, SecretRef};
 use crate::effects::{Rule, Rules, Verdict};
 use crate::http::Wire;
 use crate::intents::AnswerClass::{Applied, MaybeSent, Rejected};
-use crate::intents::{ApprovalUse, Pair, Status};
+use crate::intents::{ApprovalUse, CommandKind, Pair, Status};
 use crate::testing::checkers::{Violation, lost};
 
 /// Plays it on the stage with all rules, then with one switched off: only then may, and must, it go wrong.
@@ -73,6 +73,52 @@ fn c16_the_next_one_does_not_wait() {
         b.network.end(0, silence());
         b.step();
         b.network.posts() > 1
+    });
+}
+
+/// C18, research i: a compensation overtakes a copy of what it undoes, which then does it again. The ID is free once it is undone, so
+/// no fence helps: it must be sure that nothing of the original can arrive.
+#[test]
+fn c18_a_compensation_overtakes_its_original() {
+    let overtakes = |rule: Option<Rule>| {
+        let base = Rules { creates_once: true, compensates: true, ..rules() };
+        let mut b = Bench::new(Rules { weakened: rule, ..base });
+        b.outbox(&intent("op-1"));
+        b.commit();
+        assert!(b.network.leave(0), "the first is on its way for as long as it may be");
+        b.network.end(0, silence());
+        b.step();
+        b.after(sec(1));
+        assert_eq!(b.network.posts(), 2, "sent again: the target makes one thing only");
+        b.order(command(CommandKind::Cancel, "op-1", "c-1"));
+        b.commit();
+        let second = b.network.seen().iter().rposition(|s| s.starts_with("POST")).expect("a second one");
+        b.network.answer(second, 201, "order-7");
+        b.step();
+        b.network.answer_reads(r#"{"ours": 1}"#);
+        b.step();
+        b.after(sec(1));
+        assert!(b.story("op-1").ends_with("superseded"), "{}", b.story("op-1"));
+        let undone = |b: &Bench| b.network.seen().iter().filter(|s| *s == "POST /undo/order-7").count();
+        let early = undone(&b) > 0;
+        // Journalled at 0: window 5, cut 2, pause 2, L 5, 2 x 0.5.
+        b.after(sec(20));
+        assert_eq!(undone(&b), 1, "it is made in the end, and once");
+        early
+    };
+    assert!(!overtakes(None), "with all rules");
+    assert!(overtakes(Some(Rule::UndoWaits)), "UndoWaits prevents nothing here");
+}
+
+/// C18: what nobody has seen happen is undone.
+#[test]
+fn c18_something_is_undone_that_did_not_happen() {
+    let base = Rules { compensates: true, ..rules() };
+    found(Rule::UndoOnlyApplied, &base, "superseded without an effect", |w| {
+        w.deliver();
+        w.leave(1);
+        w.answer(1, MaybeSent);
+        w.cancel();
     });
 }
 

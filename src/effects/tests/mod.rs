@@ -4,8 +4,10 @@
 
 mod bench;
 mod cases;
+mod compensate;
 mod conditions;
 mod decide;
+mod fences;
 mod network;
 mod people;
 mod permission;

@@ -56,6 +56,11 @@ impl Network {
         };
         done(Finished { wire, began, ended: self.clock.now().wall, target_date: None });
     }
+    /// A header of a call.
+    pub fn header(&self, i: usize, name: &str) -> Option<String> {
+        let calls = self.calls.lock().unwrap();
+        calls[i].outgoing.request.headers.iter().find(|h| h.name == name).map(|h| h.value.clone())
+    }
     /// What is added to a call at the last moment.
     pub fn secrets(&self, i: usize) -> Vec<(String, String)> {
         self.calls.lock().unwrap()[i].outgoing.secret_headers.clone()

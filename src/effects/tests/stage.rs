@@ -1,7 +1,7 @@
 //! The task over a scripted network.
 
 use super::bench::{Bench, intent, rules, sec};
-use crate::effects::{AttemptState, Denial, Phase, WarrantKind};
+use crate::effects::{AttemptState, Denial, Phase, Rules, WarrantKind};
 use crate::error::codes;
 use crate::http::{NotSent, Wire};
 use crate::intents::{AckLevel, AnswerClass, ResultKind, ReturnKind, Status};
@@ -362,4 +362,18 @@ fn versions_rise_and_ids_are_never_used_twice() {
     ids.dedup();
     assert_eq!(ids.len(), n);
     assert!(b.log.iter().all(|s| s.partition == 0));
+}
+
+/// If this broke, a target that looks at the age of a request would get none, or another one than the record has; or what signs it
+/// would stand in a record (C26).
+#[test]
+fn an_attempt_carries_the_time_of_its_record_and_its_signature() {
+    let mut b = Bench::new(Rules { max_age: Some(sec(60)), ..rules() });
+    b.outbox(&intent("op-1"));
+    b.commit();
+    let at = b.ledger("op-1").unwrap().attempts[0].journalled_at;
+    assert_eq!(b.network.header(0, "x-sent-at"), Some(at.0.to_string()));
+    assert_eq!(b.network.secrets(0), [("x-signature".to_owned(), format!("signed {} key-op-1", at.0))]);
+    let holds = |bytes: &[u8]| bytes.windows(6).any(|w| w == b"signed");
+    assert!(!b.log.iter().any(|s| holds(&s.value)));
 }

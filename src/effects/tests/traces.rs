@@ -8,7 +8,7 @@ use super::bench::{rules, sec};
 use super::world::World;
 use crate::contract::{Confirm, Retention};
 use crate::effects::{Rule, Rules, Verdict};
-use crate::intents::AnswerClass::{Applied, InProgress, MaybeSent, NotSent, Rejected};
+use crate::intents::AnswerClass::{Applied, InProgress, KeyConflict, MaybeSent, NotSent, Rejected};
 
 /// Runs a trace with all rules, then with one switched off: only then may, and must, the checker find this.
 pub(super) fn found(rule: Rule, base: &Rules, what: &str, trace: impl Fn(&mut World)) {
@@ -301,5 +301,66 @@ fn c01_it_leaves_before_the_commit() {
         w.fold(crate::effects::Event::TakeOver { burned: vec![], held: vec![] });
         w.leave(2);
         w.abort();
+    });
+}
+
+/// Research j, on a conditional create: "the ID is taken" is read as done, but somebody else's thing stands under it.
+#[test]
+fn c06_a_taken_id_is_taken_for_ours() {
+    let base = Rules { creates_once: true, in_flight: None, confirm: Confirm::Answer, ..rules() };
+    found(Rule::ExistsIsRead, &base, "confirmed without an effect", |w| {
+        w.deliver();
+        w.leave(1);
+        w.answer(1, KeyConflict);
+        w.read(Verdict::OtherContent);
+    });
+}
+
+/// C8 under an age limit: nothing bounds arrival but the target's refusal, and absence is believed before that.
+#[test]
+fn c08_an_attempt_is_taken_for_dead_before_the_target_refuses_it() {
+    let base = Rules { max_age: Some(sec(60)), in_flight: None, ..rules() };
+    found(Rule::FenceBeforeNew, &base, "two effects", |w| {
+        w.deliver();
+        w.leave(1);
+        w.answer(1, MaybeSent);
+        w.after(5);
+        w.read(Verdict::Absent);
+        w.after(1);
+        w.leave(2);
+        w.arrive(1);
+        w.arrive(2);
+    });
+}
+
+/// Rule 26: the target's clock is behind ours by more than is declared, so it still takes what we think it refuses.
+#[test]
+fn an_old_request_is_taken_by_a_slow_clock() {
+    let base = Rules { max_age: Some(sec(60)), in_flight: None, ..rules() };
+    found(Rule::DriftSuspends, &base, "two effects", |w| {
+        w.behind = sec(20);
+        w.deliver();
+        w.leave(1);
+        w.answer(1, MaybeSent);
+        w.after(70);
+        w.read(Verdict::Absent);
+        w.after(1);
+        w.leave(2);
+        w.arrive(1);
+        w.arrive(2);
+    });
+}
+
+/// C7: a re-send that rests on nothing, for a contract that accepts no duplicates.
+#[test]
+fn c07_duplicates_that_nobody_accepted() {
+    found(Rule::DuplicatesByChoice, &rules(), "it rests on duplicates that nobody accepted", |w| {
+        w.deliver();
+        w.leave(1);
+        w.answer(1, MaybeSent);
+        w.after(1);
+        w.leave(2);
+        w.arrive(1);
+        w.arrive(2);
     });
 }

@@ -28,6 +28,8 @@ pub struct World {
     pub rules: Rules,
     pub now: WallTime,
     pub denied: Option<Denial>,
+    /// How far the target's clock is behind ours.
+    pub behind: Duration,
     /// As committed.
     pub ledger: Option<LedgerRecord>,
     /// As folded and not committed.
@@ -53,6 +55,7 @@ impl World {
             rules,
             now: start().wall,
             denied: None,
+            behind: Duration::ZERO,
             ledger: None,
             open: None,
             fresh: Vec::new(),
@@ -96,7 +99,7 @@ impl World {
                 permit: true,
                 read_permit: true,
                 reading: false,
-                drift: false,
+                drift: self.behind > self.rules.epsilon,
                 denied: self.denied.clone(),
             };
             match decide(&r, &facts, &self.rules, self.now) {
@@ -233,6 +236,9 @@ impl World {
         if earlier.len() as i32 != n - 1 {
             self.bad.insert("it left without a warrant for each earlier attempt");
         }
+        if a.warrants.iter().any(|w| w.kind == WarrantKind::DuplicatesAccepted) && !self.rules.duplicates {
+            self.bad.insert("it rests on duplicates that nobody accepted");
+        }
         if a.warrants.iter().any(|w| matches!(w.kind, WarrantKind::Operator | WarrantKind::DuplicatesAccepted)) {
             self.excused = true;
         }
@@ -262,6 +268,13 @@ impl World {
             None => Duration::ZERO,
         };
         if self.key_since.is_some_and(|t| self.now < t.plus(memory)) && self.rules.dedupe.is_some() {
+            return;
+        }
+        let stamp = self.attempt(n).map(|a| a.journalled_at);
+        if self.rules.max_age.zip(stamp).is_some_and(|(age, stamp)| self.now > stamp.plus(age + self.behind)) {
+            return;
+        }
+        if self.rules.creates_once && !self.books.is_empty() {
             return;
         }
         self.key_since = Some(self.now);
@@ -326,6 +339,7 @@ impl World {
         let flagged = !r.flags.is_empty();
         match r.end {
             Some(Status::Confirmed) if !done => self.bad.insert("confirmed without an effect"),
+            Some(Status::Superseded) if !done => self.bad.insert("superseded without an effect"),
             Some(Status::Refused | Status::Expired | Status::Denied | Status::Cancelled | Status::ResolvedNotApplied)
                 if done && !flagged =>
             {

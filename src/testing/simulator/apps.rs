@@ -18,6 +18,7 @@ use crate::intents::{Cost, Input, RenderedRequest, WorkRequest, WrittenFor, head
 use crate::record::Headers;
 use crate::serdes::Serdes;
 use crate::serdes::internal::{self, Wire};
+use crate::testing::shop::SENT_AT;
 use crate::time::WallTime;
 
 use super::schedule::{App, Class, Planned};
@@ -44,13 +45,65 @@ struct Wanted {
     deadline: i64,
 }
 
+/// How old a request may be at the shop that looks at it.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(20);
+/// How late a request may arrive where nothing bounds it.
+pub(super) const ANY_TIME: Duration = Duration::from_secs(32);
+
 /// One of the applications.
 pub(super) fn application(app: App) -> Application {
     match app {
         App::Orders => orders(),
         App::Plain => plain(CONTRACT),
         App::Keyed => plain(&CONTRACT.replace("dedupe: none", &format!("dedupe: {{ window: {}s }}", MEMORY.as_secs()))),
+        App::Created => plain(&unbounded(&fenced("create: { exists: 409 }"))),
+        App::Aged => {
+            let age = format!("age: {{ within: {}s, header: {SENT_AT}, refused: 412 }}", MAX_AGE.as_secs());
+            plain(&unbounded(&fenced(&age)))
+        }
+        App::Undone => plain(&(fenced("create: { exists: 409 }").replace("    completion: sync\n", COMPENSATE) + CANCEL)),
+        App::Counted => plain(&without_readback().replace("unprovable: person", "unprovable: duplicates_accepted")),
     }
+}
+
+const COMPENSATE: &str = "    completion: sync\n    compensate: { call: cancel, parameters: { order: evidence }, deadline: 5m }\n";
+
+const CANCEL: &str = r#"
+  cancel:
+    parameters: { order: { type: string, max_length: 64 } }
+    request: { method: POST, path: /cancellations, json: { order: "{order}", client_ref: "{key}" } }
+    key: { carrier: body, format: uuid }
+    readback:
+      request: { method: GET, path: /cancellations, query: { ref: "{key}" } }
+      complete: body.next == null
+      ours: body.items.filter(c, c.client_ref == key)
+      lag: 1s
+    in_flight: { bound: 5s, because: "as for an order" }
+    answers:
+      - { status: 201, means: applied }
+      - { status: 429, means: retry_later }
+      - { status: 503, when: '"retry-after" in headers', means: not_applied }
+      - { status: [400, 403, 404, 422], means: rejected }
+    policy: { timeout: 2s, attempts: 5, readbacks: 6, unknown_after: 10m }
+"#;
+
+/// The orders contract at a shop that refuses something by itself.
+fn fenced(fence: &str) -> String {
+    CONTRACT.replace("    dedupe: none\n", &format!("    dedupe: none\n    fence: {{ {fence} }}\n"))
+}
+
+/// The same where nothing bounds how late a request may arrive.
+fn unbounded(contract: &str) -> String {
+    let line =
+        |l: &str| if l.trim_start().starts_with("in_flight:") { "    in_flight: unbounded\n".to_owned() } else { format!("{l}\n") };
+    contract.lines().map(line).collect()
+}
+
+/// The orders contract at a shop that lists nothing.
+fn without_readback() -> String {
+    let (head, rest) = CONTRACT.split_once("    confirm: readback\n").expect("the orders contract has a readback");
+    let (_, tail) = rest.split_once("    in_flight:").expect("and a bound after it");
+    format!("{head}    in_flight:{tail}")
 }
 
 fn orders() -> Application {
@@ -101,7 +154,7 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
     let resource = format!("order/{}", if planned.shares_lane { "shared".to_owned() } else { planned.id().to_string() });
     let sku = if planned.class == Class::Refused { REFUSED.to_owned() } else { format!("SKU-{}", planned.number) };
     match app {
-        App::Plain | App::Keyed => {
+        App::Plain | App::Keyed | App::Created | App::Aged | App::Counted | App::Undone => {
             let operation = planned.id().to_string();
             let wanted = Wanted { operation, tenant: planned.tenant().to_string(), sku, quantity, resource, deadline: deadline.0 };
             let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");

@@ -13,7 +13,7 @@ use crate::testing::target::FakePort;
 use crate::time::Clock;
 
 use super::apps::{self, Message};
-use super::operator::{People, Said};
+use super::operator::{Books, People, Said};
 use super::schedule::{Afterthought, Again, Strike};
 use super::world::{BEGIN, Happening, LOOK, START_AGAIN, World, stores};
 
@@ -90,7 +90,8 @@ impl World<'_> {
 
     fn look(&mut self) {
         let planned = &self.schedule.operations;
-        let said = self.people.look(planned, &self.cluster, &self.target.books(), self.clock.now());
+        let books = Books { orders: self.target.books(), cancelled: self.target.cancelled() };
+        let said = self.people.look(planned, &self.cluster, &books, self.clock.now());
         let quiet = said.is_empty() && self.events.is_empty() && self.target.next_due().is_none();
         said.into_iter().for_each(|s| self.say(s));
         let results = self.people.results(&self.cluster);

@@ -9,6 +9,7 @@ mod heard;
 mod operator;
 mod schedule;
 mod search;
+mod undone;
 mod world;
 
 pub use schedule::{Afterthought, Again, App, Broken, Class, Off, Planned, Schedule, Strike, Struck};

@@ -15,7 +15,7 @@ use crate::kafka::memory::MemoryCluster;
 use crate::outbox::commands::CommandRecord;
 use crate::serdes::internal;
 use crate::testing::checkers::{BookEntry, Intended, OpKey, Seen, last_states};
-use crate::testing::shop::digest_of;
+use crate::testing::shop::{Cancelled, digest_of};
 use crate::time::{MonoTime, Now};
 
 use super::schedule::{Afterthought, Class, Planned};
@@ -33,6 +33,12 @@ pub(super) enum Said {
     Approval(Box<Approval>),
     /// A command.
     Command(Box<Command>, Box<CommandRecord>),
+}
+
+/// The target's books, for whoever must decide.
+pub(super) struct Books {
+    pub(super) orders: Vec<BookEntry>,
+    pub(super) cancelled: Vec<Cancelled>,
 }
 
 /// What people know of.
@@ -91,7 +97,7 @@ impl People {
     }
 
     /// Looks at results and books, and says what is to be said.
-    pub(super) fn look(&mut self, planned: &[Planned], cluster: &MemoryCluster, books: &[BookEntry], now: Now) -> Vec<Said> {
+    pub(super) fn look(&mut self, planned: &[Planned], cluster: &MemoryCluster, books: &Books, now: Now) -> Vec<Said> {
         let results = self.results(cluster);
         let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
         let mut said = Vec::new();
@@ -99,8 +105,12 @@ impl People {
             match last.status {
                 Status::AwaitingApproval => said.extend(self.approve(planned, last, now)),
                 Status::Parked => {
-                    let present =
-                        self.intents(cluster).iter().any(|i| i.operation == op && books.iter().any(|b| b.wire_key == i.wire_key));
+                    let of = op.1.undoes().unwrap_or_else(|| op.1.clone());
+                    let mut intents = self.intents(cluster).into_iter().filter(|i| i.operation == (op.0.clone(), of.clone()));
+                    let present = intents.any(|i| match op.1.is_undo() {
+                        true => books.cancelled.iter().any(|c| c.order == i.wire_key),
+                        false => books.orders.iter().any(|b| b.wire_key == i.wire_key),
+                    });
                     said.extend(self.decide(op, last, present, now));
                 }
                 _ => {}

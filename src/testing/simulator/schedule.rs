@@ -19,6 +19,14 @@ pub enum App {
     Plain,
     /// The same, at a shop that remembers keys for a while.
     Keyed,
+    /// At a shop that makes one order under a reference, for ever, with requests that arrive at any time.
+    Created,
+    /// At a shop that refuses old requests, with requests that arrive later than that.
+    Aged,
+    /// At a shop that makes one order under a reference until it is cancelled, under a contract that undoes what was cancelled late.
+    Undone,
+    /// At a shop that lists nothing, under a contract that accepts duplicates.
+    Counted,
 }
 
 /// How an operation is meant to go, if nothing breaks.
@@ -166,6 +174,8 @@ pub enum Broken {
     Sender(Tamper),
     /// Something on the way sends requests twice.
     Copies,
+    /// The target does not refuse what its contract says that it refuses.
+    NoFence,
 }
 
 /// What is switched off or broken, so that a test can see it found; by default nothing.
@@ -199,6 +209,10 @@ pub struct Schedule {
     pub skew: [i64; 2],
 }
 
+/// What seeds draw from: the whole product more often than its parts.
+const DRAWN: [App; 10] =
+    [App::Orders, App::Orders, App::Orders, App::Plain, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
+
 /// Requests come and faults strike within this time.
 const BUSY_MS: u64 = 40_000;
 
@@ -206,7 +220,16 @@ impl Schedule {
     /// The schedule of a seed.
     pub fn draw(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let app = [App::Orders, App::Orders, App::Plain, App::Keyed][rng.below(4) as usize];
+        let app = DRAWN[rng.below(DRAWN.len() as u64) as usize];
+        Self::drawn(seed, app, rng)
+    }
+
+    /// The schedule of a seed for this application.
+    pub fn draw_of(app: App, seed: u64) -> Self {
+        Self::drawn(seed, app, &mut Rng::new(seed))
+    }
+
+    fn drawn(seed: u64, app: App, rng: &mut Rng) -> Self {
         let operations: Vec<Planned> = (1..=1 + rng.below(3) as usize).map(|n| planned(n, app, rng)).collect();
         let mut strikes: Vec<Struck> = (0..rng.below(5)).map(|_| (time(rng), strike(rng))).collect();
         strikes.sort_by_key(|(at, _)| *at);
@@ -254,18 +277,25 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
     let again = (0..rng.below(3)).map(|_| again(rng)).collect();
     let short = rng.percent(20);
     let thoughts = [Afterthought::Again, Afterthought::OtherPlan, Afterthought::Revoke, Afterthought::RevokeByCommand];
+    let at = time(rng);
     let afterthoughts = (0..if dear { rng.below(3) } else { 0 }).map(|_| (time(rng), thoughts[rng.below(4) as usize])).collect();
     Planned {
         number,
-        at: time(rng),
+        at,
         patience: if short { Duration::from_secs(5 + rng.below(40)) } else { PATIENCE },
         class,
         quantity: 1 + rng.below(20) as i64 + if dear { DEAR } else { 0 },
         shares_lane: rng.percent(40),
         again,
-        cancelled: rng.percent(20).then(|| time(rng)),
+        cancelled: if app == App::Undone { cancelled_late(at, rng) } else { rng.percent(20).then(|| time(rng)) },
         afterthoughts,
     }
+}
+
+/// Mostly when its effect may have happened already, and is not confirmed yet.
+fn cancelled_late(at: Duration, rng: &mut Rng) -> Option<Duration> {
+    let within = if rng.percent(60) { 1_500 } else { 20_000 };
+    rng.percent(85).then(|| at + Duration::from_millis(rng.below(within)))
 }
 
 /// A request comes again: soon, or, the same, when its record is gone. That other content under an old ID does not come then is an

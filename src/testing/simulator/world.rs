@@ -16,7 +16,7 @@ use crate::kafka::Cluster;
 use crate::kafka::memory::MemoryCluster;
 use crate::runtime::{Metrics, RuntimeOptions, ensure_topics};
 use crate::state::{StateConfig, StateManager};
-use crate::testing::checkers::{judge, last_states};
+use crate::testing::checkers::{Seen, Violation, judge, last_states};
 use crate::testing::faults::{FaultPlan, FaultRates, PostFault};
 use crate::testing::shop::ShopRules;
 use crate::testing::target::{FakePort, FakeTarget};
@@ -26,6 +26,7 @@ use super::apps;
 use super::heard::Heard;
 use super::operator::People;
 use super::schedule::{Afterthought, Again, App, Broken, Off, Schedule, Strike};
+use super::undone;
 
 /// A run that has not come to rest by then never will.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -54,24 +55,18 @@ pub struct Outcome {
 
 /// All applications, read once for many runs.
 pub struct Applications {
-    orders: Application,
-    plain: Application,
-    keyed: Application,
+    all: Vec<(App, Application)>,
 }
 
 impl Applications {
     /// Reads them.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        let [orders, plain, keyed] = [App::Orders, App::Plain, App::Keyed].map(apps::application);
-        Self { orders, plain, keyed }
+        let all = [App::Orders, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
+        Self { all: all.map(|app| (app, apps::application(app))).into() }
     }
     fn of(&self, app: App) -> &Application {
-        match app {
-            App::Orders => &self.orders,
-            App::Plain => &self.plain,
-            App::Keyed => &self.keyed,
-        }
+        self.all.iter().find(|(of, _)| *of == app).map(|(_, application)| application).expect("all are read")
     }
 }
 
@@ -158,21 +153,29 @@ impl<'a> World<'a> {
         for topic in own.chain(application.results.iter().chain(&application.dead_letters).cloned()) {
             cluster.create(&topic, schedule.partitions);
         }
-        // L and V are the orders contract's.
+        // V is the orders contract's, and so is L where it has one.
+        let unbounded = matches!(schedule.app, App::Created | App::Aged);
+        let arrival = if unbounded { apps::ANY_TIME } else { Duration::from_secs(5) };
         let mut rates = match schedule.stormy {
-            true => FaultRates { blind: 30, ..FaultRates::stormy(Duration::from_secs(5), Duration::from_secs(1)) },
+            true => FaultRates { blind: 30, ..FaultRates::stormy(arrival, Duration::from_secs(1)) },
             false => FaultRates::default(),
         };
         if off.outside == Some(Broken::Copies) {
             rates.posts.push((PostFault::Duplicated, 100));
         }
         let remembers = (schedule.app == App::Keyed).then_some(apps::MEMORY);
-        let rules = ShopRules { remembers, refuses: [apps::REFUSED.to_owned()].into() };
+        let fenced = off.outside != Some(Broken::NoFence);
+        let rules = ShopRules {
+            remembers,
+            one_per_reference: fenced && matches!(schedule.app, App::Created | App::Undone),
+            max_age: (fenced && schedule.app == App::Aged).then_some(apps::MAX_AGE),
+            refuses: [apps::REFUSED.to_owned()].into(),
+        };
         let target = FakeTarget::new(clock.clone(), rules, FaultPlan { seed: schedule.seed, rates });
         match off.outside {
             Some(Broken::Cluster(about)) => cluster.lie(about),
             Some(Broken::Sender(how)) => target.tamper(how),
-            Some(Broken::Copies) | None => {}
+            Some(Broken::Copies | Broken::NoFence) | None => {}
         }
         target.script("/v1/chat/completions", Box::new(apps::model));
         let seats = (0..2).map(|m| seat(m, schedule.skew[m], &clock, &cluster)).collect();
@@ -335,8 +338,10 @@ impl<'a> World<'a> {
         let results = self.people.results(&self.cluster);
         let requested: Vec<_> = self.schedule.operations.iter().map(|p| (p.tenant(), p.id())).collect();
         let found = judge(&requested, &results, &self.people.intents(&self.cluster), &self.target.books());
-        self.out.violations.extend(found.iter().map(ToString::to_string));
+        let told = |v: &&Violation| !(self.schedule.app == App::Counted && counted(v, &results));
+        self.out.violations.extend(found.iter().filter(told).map(ToString::to_string));
         self.out.violations.extend(self.heard.wrong(&results, &self.target.books(), &self.people.intents(&self.cluster)));
+        self.out.violations.extend(undone::wrong(&results, &self.people.intents(&self.cluster), &self.target));
         if !self.rested && self.out.violations.is_empty() {
             self.out.violations.push("it never came to rest".to_owned());
         }
@@ -360,6 +365,14 @@ impl<'a> World<'a> {
         }
         self.out
     }
+}
+
+/// Whether an effect happened more than once, and its result tells that it was sent as often: what its contract accepts.
+fn counted(v: &Violation, results: &[Seen]) -> bool {
+    let Violation::Doubled { op, effects } = v else { return false };
+    let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
+    let sent = last_states(&records).get(op).map_or(0, |r| r.attempts);
+    usize::try_from(sent).is_ok_and(|sent| *effects <= sent)
 }
 
 fn seat(m: usize, by: i64, clock: &Arc<ManualClock>, cluster: &MemoryCluster) -> Seat {
