@@ -203,6 +203,11 @@ impl TopologyTestDriver {
         Ok(driver)
     }
 
+    /// The log that it runs on.
+    pub fn cluster(&self) -> &MemoryCluster {
+        &self.cluster
+    }
+
     /// The time.
     pub fn now(&self) -> WallTime {
         self.clock.now().wall
