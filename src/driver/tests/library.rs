@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::contract::{Contract, Promise};
+use crate::contract::{Completion, Contract, Promise};
 use crate::http::{Done, Finished, HttpPort, Outgoing, Wire};
 use crate::ids::CallName;
 use crate::intents::Status;
@@ -308,8 +308,11 @@ impl HttpPort for Sandbox {
 /// can't be told from a refusal.
 #[test]
 fn each_api_passes_a_probe_by_what_it_documents() {
+    // What is done later is not shown by a sandbox that lists everything at once.
+    let at_once = |api: &&Api| api.contract().calls[api.call].completion == Completion::Sync;
     let probes: Vec<_> = APIS
         .iter()
+        .filter(at_once)
         .map(|api| {
             std::thread::spawn(move || {
                 let contract = api.contract();
