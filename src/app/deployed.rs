@@ -207,3 +207,38 @@ fn put<C: Cluster>(cluster: &C, topic: &TopicName, key: &[u8], value: Option<&[u
     let record = OutRecord { topic, partition, timestamp: None, key: Some(key), value, headers: Some(headers) };
     cluster.publish(&[record], LIMIT).map(drop).map_err(error_of)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kafka::memory::MemoryCluster;
+
+    /// If this broke, `diff` would compare with nothing, with what ran before a reset, or each start would add a record for ever.
+    #[test]
+    fn what_runs_is_kept_once_and_forgotten_with_a_note() {
+        let cluster = MemoryCluster::new(Arc::new(SystemClock));
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/orders");
+        let application = crate::config::yaml::offline(|| crate::declare::load(&dir)).expect("loads").application;
+        let counts = application.topology.external_sources().into_iter().map(|t| (t, 4)).collect();
+        let layout = application.topology.layout(&counts, None).expect("laid");
+        let now = Deployed::of(&application, Some(&layout), WallTime(1));
+        for kind in ["source", "sink", "internal", "step", "contract", "call", "policy", "prompt", "proposal"] {
+            assert!(now.facts.iter().any(|f| f.kind == kind), "no {kind}");
+        }
+        assert_eq!(stored(&cluster, &application.id).expect("asked"), None);
+        keep(&cluster, &now, 1).expect("kept");
+        assert_eq!(stored(&cluster, &application.id).expect("asked"), Some(now.clone()));
+        let records = || cluster.records(&names::deployed(&application.id), Isolation::Committed);
+        keep(&cluster, &Deployed { at: WallTime(2), ..now.clone() }, 1).expect("kept");
+        assert_eq!(records().len(), 1, "the same is not written again");
+        let newer = Deployed { version: now.version + 1, ..now };
+        keep(&cluster, &newer, 1).expect("kept");
+        assert_eq!(stored(&cluster, &application.id).expect("asked"), Some(newer));
+        forget(&cluster, &application.id, &serde_json::json!({ "reason": "why" })).expect("forgotten");
+        assert_eq!(stored(&cluster, &application.id).expect("asked"), None);
+        let note = |r: &crate::record::InRecord| r.value.as_deref().is_some_and(|v| v.windows(3).any(|w| w == b"why"));
+        assert_eq!(records().iter().filter(|r| note(r)).count(), 1);
+    }
+}

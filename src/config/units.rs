@@ -21,7 +21,8 @@ pub struct ByteSize(pub usize);
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exact = [("GB", 30), ("MB", 20), ("KB", 10)].into_iter().find(|(_, bits)| self.0 > 0 && self.0 % (1 << bits) == 0);
+        let exact =
+            [("GB", 30), ("MB", 20), ("KB", 10)].into_iter().find(|(_, bits)| self.0 > 0 && self.0.is_multiple_of(1 << bits));
         match exact {
             Some((unit, bits)) => write!(f, "{} {unit}", self.0 >> bits),
             None => write!(f, "{} B", self.0),

@@ -73,7 +73,7 @@ fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize)) -> Markup {
                 (Role::Step, true) => "step".to_owned(),
                 (Role::Step, false) => format!("store {}", stores.join(", ")),
             };
-            (node.name.as_str(), if node.foreign.is_some() { "other" } else { "node" }, what, 6)
+            (node.name.as_str(), if stores.is_empty() { "node" } else { "other" }, what, 6)
         }
     };
     let short = |text: &str| match text.chars().count() {

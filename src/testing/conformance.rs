@@ -41,6 +41,7 @@ macro_rules! conformance {
             split_partitions_have_a_queue_of_their_own
             partitions_move_only_after_they_were_given_back
             deleted_records_move_the_start
+            positions_are_set_and_groups_and_topics_forgotten
             written_follows_the_acknowledged_records
             records_keep_their_form
             topics_are_created_once_and_described
@@ -324,6 +325,37 @@ pub fn deleted_records_move_the_start<C: Cluster>(c: &C) {
     reader.assign(&[(tp.clone(), NextOffset(2))]).expect("assign");
     let found = until("a record", || reader.poll(Duration::from_millis(50)).expect("poll"));
     assert_eq!((text(&found).as_str(), found.offset), ("c", Offset(2)));
+}
+
+/// If this broke, a reset would leave positions behind, set them elsewhere, or move them under a member that is at work.
+pub fn positions_are_set_and_groups_and_topics_forgotten<C: Cluster>(c: &C) {
+    let topic = new_topic(c, "positions", 1);
+    let (tp, admin) = (Tp::new(topic.clone(), 0), c.admin().expect("admin"));
+    let at = |ms: i64, value| OutRecord { timestamp: Some(WallTime(ms)), ..record(&topic, 0, value) };
+    let now = crate::time::Clock::now(&crate::time::SystemClock).wall.0;
+    c.publish(&[at(now - 3_000, "a"), at(now - 2_000, "b"), at(now - 1_000, "c")], PATIENCE).expect("publish");
+    let found = |ms: i64| admin.positions_at(std::slice::from_ref(&tp), WallTime(ms)).expect("asked")[0].1;
+    assert_eq!((found(now - 2_500), found(now - 9_000), found(now)), (Some(NextOffset(1)), Some(NextOffset(0)), None));
+
+    let group = GroupId::new(unique("positions"));
+    let committed = || admin.committed(&group, std::slice::from_ref(&tp)).expect("asked");
+    retried("set", || admin.reposition(&group, &[(tp.clone(), NextOffset(2))]));
+    assert_eq!(committed(), [(tp.clone(), NextOffset(2))]);
+    retried("set again", || admin.reposition(&group, &[(tp.clone(), NextOffset(1))]));
+    assert_eq!(committed(), [(tp.clone(), NextOffset(1))]);
+    retried("forget", || admin.forget(&group));
+    assert_eq!(committed(), []);
+    admin.forget(&group).expect("one that is not there is no error");
+
+    let held = slot(&unique("held"), 0);
+    let mut source = joined(c, &held, &topic, Reading::Shared);
+    assert!(admin.reposition(&held.group, &[(tp.clone(), NextOffset(2))]).is_err(), "it has a member");
+    assert!(admin.forget(&held.group).is_err(), "it has a member");
+    source.close();
+
+    admin.delete(std::slice::from_ref(&topic)).expect("deleted");
+    until("the topic is gone", || admin.topic(&topic).expect("topic").is_none().then_some(()));
+    admin.delete(&[topic]).expect("one that is not there is no error");
 }
 
 /// If this broke, a store could be saved with a position beyond what its changelog holds, and miss records at the next restore.

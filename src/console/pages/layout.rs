@@ -21,7 +21,7 @@ const MENU: &[(Page, &str, &str)] = &[
     (Page::DeadLetters, "/dead-letters", "Dead letters"),
     (Page::Topology, "/topology", "Topology"),
     (Page::Members, "/members", "Members"),
-    (Page::Configuration, "/configuration", "Configuration"),
+    (Page::Configuration, "/configuration", "Settings"),
 ];
 
 /// A whole page.

@@ -87,7 +87,7 @@ fn process(rates: Option<&Rates>) -> Markup {
     let Some(rates) = rates else {
         return html! { h2 { "This process" } p.soft { "It serves the console alone: rates are at the members' own consoles and /metrics." } };
     };
-    let total = |m| rates.rate(m, "").values().sum::<f64>();
+    let total = |m| rates.rate(m, "").values().fold(0.0, |all, one| all + one);
     let flow = [
         ("records read", total(events::RECORDS_READ)),
         ("operations admitted", total(events::ADMITTED)),

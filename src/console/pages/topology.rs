@@ -20,7 +20,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
             @match &view.console.drawing {
                 Some(drawing) => {
                     div.scroll { (drawing) }
-                    p.soft { "Blue: topics. Green: run by the effect unit. White: steps of the stream unit." }
+                    p.soft { "Blue: topics. Green: steps that keep state. A topic that one sub-topology writes and another reads stands in both." }
                 }
                 None => p.notice { "This console does not know the graph: start it with " code { "--topology" } ", or see a member's own." },
             }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::contract::{Completion, Contract, Promise};
+use crate::contract::{Contract, Promise};
 use crate::http::{Done, Finished, HttpPort, Outgoing, Wire};
 use crate::ids::CallName;
 use crate::intents::Status;
@@ -308,14 +308,18 @@ impl HttpPort for Sandbox {
 /// can't be told from a refusal.
 #[test]
 fn each_api_passes_a_probe_by_what_it_documents() {
-    // What is done later is not shown by a sandbox that lists everything at once.
-    let at_once = |api: &&Api| api.contract().calls[api.call].completion == Completion::Sync;
+    // A sandbox shows at once, so nobody waits here as long as the real API may take. What is only ever polled has no answer to try.
+    let soon = |contract: &mut Contract| {
+        let readbacks = contract.calls.values_mut().filter_map(|c| c.readback.as_mut());
+        readbacks.for_each(|r| r.lag = Duration::from_millis(1));
+    };
     let probes: Vec<_> = APIS
         .iter()
-        .filter(at_once)
+        .filter(|api| api.file != "azure-email")
         .map(|api| {
             std::thread::spawn(move || {
-                let contract = api.contract();
+                let mut contract = api.contract();
+                soon(&mut contract);
                 let parameters = Parameters((api.parameters)().as_object().unwrap().clone());
                 let probe = Probe::new(&contract, &CallName::new(api.call), parameters, None).unwrap();
                 (api, probe.run(&Sandbox(*api, Mutex::default())).unwrap())
