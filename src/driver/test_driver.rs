@@ -87,7 +87,7 @@ impl StoreView {
 }
 
 /// Public Avro is plain JSON in the driver: it needs no registry.
-struct JsonForAvro;
+pub(super) struct JsonForAvro;
 
 impl AvroCodec for JsonForAvro {
     fn decode(&self, topic: &TopicName, framed: &[u8]) -> Result<Value> {
