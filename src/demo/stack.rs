@@ -42,6 +42,7 @@ pub struct Stack {
     brokers: String,
     registry: String,
     proxy: Option<(String, String)>,
+    sasl: Option<String>,
 }
 
 impl Stack {
@@ -59,7 +60,7 @@ impl Stack {
     pub fn up(options: &StackOptions) -> Result<Stack> {
         if let Some((brokers, registry)) = &options.existing {
             let (brokers, registry) = (brokers.clone(), registry.clone());
-            return Ok(Stack { dir: options.dir.clone(), started: false, brokers, registry, proxy: None });
+            return Ok(Stack { dir: options.dir.clone(), started: false, brokers, registry, proxy: None, sasl: None });
         }
         let dir = install(&options.dir).map_err(|e| {
             Error::new(codes::STACK_UNAVAILABLE, Fault::Configuration, format!("writing to {}", options.dir.display()))
@@ -78,6 +79,7 @@ impl Stack {
             brokers: value("READBACK_BROKERS"),
             registry: value("READBACK_REGISTRY"),
             proxy: Some(proxy),
+            sasl: Some(value("READBACK_STACK_SASL")),
         })
     }
     /// `bootstrap.servers`.
@@ -87,6 +89,11 @@ impl Stack {
     /// The registry's base URL.
     pub fn registry(&self) -> &str {
         &self.registry
+    }
+    /// Where clients sign in by SASL/PLAIN: as `readback`, who may do everything, or as `limited`; each is its own password. `None` on a
+    /// cluster that is not ours.
+    pub fn sasl(&self) -> Option<&str> {
+        self.sasl.as_deref()
     }
     /// Where a proxy must listen, and where it must forward to, so that clients that bootstrap at the first stay on it: the
     /// broker advertises the proxy's address on that listener. `None` on a cluster that is not ours.

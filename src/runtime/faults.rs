@@ -8,9 +8,7 @@ pub fn error_of(fault: KafkaFault) -> Error {
     let (code, whose, next) = match fault.class {
         Class::SlotTaken => (codes::SLOT_TAKEN, Fault::SlotTaken, "stop the other process, or give this one another slot"),
         Class::Fenced => (codes::SLOT_TAKEN, Fault::SlotTaken, "another process uses this slot's name; give each its own slots"),
-        Class::Config => {
-            (codes::NOT_AUTHORIZED, Fault::Configuration, "check the setting, name or permission that the client names")
-        }
+        Class::Config => (codes::NOT_AUTHORIZED, Fault::Configuration, permission(&fault.detail)),
         Class::Gone => (codes::TOPIC_MISSING, Fault::Configuration, "look at the topic that the client names"),
         Class::Retry => (codes::BROKER_UNREACHABLE, Fault::Unreachable, "check that the brokers answer, then start again"),
         Class::Blocked => (codes::OFFSETS_BLOCKED, Fault::Unreachable, "find the open transaction that blocks the group's offsets"),
@@ -21,6 +19,20 @@ pub fn error_of(fault: KafkaFault) -> Error {
     with(code, whose, next, fault)
 }
 
+/// What to allow, by the refusal that the client tells of (C046).
+fn permission(detail: &str) -> &'static str {
+    let refusals = [
+        ("TransactionalIdAuthorizationFailed", "allow Write and Describe on this transactional id, by its prefix"),
+        ("GroupAuthorizationFailed", "allow Read and Describe on this group"),
+        ("TopicAuthorizationFailed", "allow Read, Write and Describe on this topic, as far as it is read or written"),
+        ("ClusterAuthorizationFailed", "allow Describe on the cluster, and Create where topics are made"),
+    ];
+    let of = |(sign, _): &&(&str, &str)| detail.contains(sign);
+    refusals.iter().find(of).map_or("check the setting or name that the client names", |(_, next)| next)
+}
+
 fn with(code: Code, whose: Fault, next: &str, fault: KafkaFault) -> Error {
+    let next =
+        if next.starts_with("allow ") { format!("{next}; `readback check --permissions` lists all") } else { next.to_owned() };
     Error::new(code, whose, format!("{} {}", fault.doing, fault.to)).because(fault).next(next)
 }

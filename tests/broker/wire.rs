@@ -9,6 +9,7 @@ use crate::stack;
 
 const CREATE_PARTITIONS: i16 = 37;
 const DELETE_TOPICS: i16 = 20;
+const CREATE_ACLS: i16 = 30;
 const LIMIT_MS: i32 = 30_000;
 
 /// Deletes a topic.
@@ -29,6 +30,17 @@ pub fn add_partitions(name: &str, count: i32) {
     let nobody = (-1i32).to_be_bytes();
     let body = [&1i32.to_be_bytes()[..], &text(name), &count.to_be_bytes(), &nobody, &LIMIT_MS.to_be_bytes(), &[0]].concat();
     assert_eq!(code(&call(CREATE_PARTITIONS, 0, &body)), 0, "adding partitions to {name}");
+}
+
+/// Forbids one principal an operation on whatever resource has this prefix. Kinds and operations by Kafka's numbers.
+pub fn deny(principal: &str, resource: i8, prefix: &str, operation: i8) {
+    const PREFIXED: u8 = 4;
+    const DENY: u8 = 2;
+    let entry =
+        [&[resource as u8][..], &text(prefix), &[PREFIXED], &text(principal), &text("*"), &[operation as u8, DENY]].concat();
+    let answer = call(CREATE_ACLS, 1, &[&1i32.to_be_bytes()[..], &entry].concat());
+    // After correlation, throttle time and count.
+    assert_eq!(i16::from_be_bytes([answer[12], answer[13]]), 0, "forbidding {principal} {prefix}");
 }
 
 fn text(s: &str) -> Vec<u8> {

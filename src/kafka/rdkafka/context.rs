@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
@@ -23,11 +24,32 @@ pub(super) struct Context {
     /// How many of them wait: asked before every record, so without the lock.
     waiting: AtomicUsize,
     closing: AtomicBool,
+    /// When it was last told that a broker refuses us.
+    refused: Mutex<Option<Instant>>,
+}
+
+/// How often a refusal is told.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// Whether the client could not even begin to talk: names, certificates, logins. Trying again will not help, and calls only say that the
+/// broker could not be reached.
+fn is_refusal(facility: &str, message: &str) -> bool {
+    facility == "FAIL" && ["uthentication", "SSL", "ertificate", "Failed to resolve"].iter().any(|sign| message.contains(sign))
 }
 
 impl Context {
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), rebalances: Mutex::default(), waiting: AtomicUsize::new(0), closing: AtomicBool::new(false) }
+        let (waiting, closing) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { name: name.into(), rebalances: Mutex::default(), waiting, closing, refused: Mutex::default() }
+    }
+    /// Whether a refusal is to be told now.
+    fn is_news(&self) -> bool {
+        let mut told = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = told.is_none_or(|at| at.elapsed() >= TOLD_EVERY);
+        if news {
+            *told = Some(Instant::now());
+        }
+        news
     }
     /// The oldest rebalance that the owner has not seen.
     pub fn rebalance_event(&self) -> Option<Input> {
@@ -59,6 +81,9 @@ impl ClientContext for Context {
         match level {
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
                 tracing::warn!(target: "kafka", client = %name, facility, "{message}");
+            }
+            _ if is_refusal(facility, message) && self.is_news() => {
+                tracing::warn!(target: "kafka", client = %name, "the broker can't be talked to: {message}");
             }
             // A lost connection is the client's daily business; what matters comes as a fault of some call.
             _ => tracing::debug!(target: "kafka", client = %name, facility, "{message}"),
@@ -94,4 +119,20 @@ impl ProducerContext for Context {
     type DeliveryOpaque = usize;
     /// Reports are taken from the queue by their owner; only a drop still comes here.
     fn delivery(&self, _: &DeliveryResult<'_>, _: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, a wrong password would look like a broker that is away, or each try would be a line in the log.
+    #[test]
+    fn what_refuses_us_is_told_once_a_minute() {
+        let message =
+            "sasl_plaintext://b:1/bootstrap: SASL authentication error: Authentication failed: Invalid username or password";
+        assert!(is_refusal("FAIL", message) && is_refusal("FAIL", "b:1: Failed to resolve 'b:1': Name or service not known"));
+        assert!(!is_refusal("FAIL", "b:1: Connect to ipv4#127.0.0.1:1 failed: Connection refused"));
+        let context = Context::new("a");
+        assert!(context.is_news() && !context.is_news());
+    }
 }
