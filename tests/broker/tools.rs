@@ -163,7 +163,9 @@ fn a_running_member_exposes_what_the_catalogue_says() {
         write!(to, "GET /metrics HTTP/1.1\r\nHost: readback\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         to.read_to_string(&mut answer).ok()?;
-        answer.contains("readback_effects_operations").then_some(answer)
+        // Metrics show once something has been counted under them.
+        let listed = answer.matches("# TYPE readback_").count();
+        (answer.contains("readback_effects_operations") && listed > 15).then_some(answer)
     };
     let text = until("the operation is counted", scrape);
     let mut seen = 0;
