@@ -10,7 +10,7 @@ use crate::app::deployed::stored;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::error::{Error, Result};
-use crate::ids::{GroupId, TopicName, Tp};
+use crate::ids::{ApplicationId, GroupId, TopicName, Tp};
 use crate::intents::topics as names;
 use crate::kafka::{Admin, Cluster, Isolation};
 use crate::offset::NextOffset;
@@ -40,14 +40,13 @@ pub(super) fn look<C: Cluster>(
 ) -> Result<Plan> {
     let app = &application.id;
     let admin = cluster.admin().map_err(error_of)?;
-    let groups = [GroupId::new(app.as_str()), GroupId::new(names::effects_unit(app).as_str())];
-    let mut members = Vec::new();
-    for group in &groups {
-        let found = admin.members(group).map_err(error_of)?;
-        members.extend(found.into_iter().map(|m| (group.clone(), format!("{} ({})", m.client_id, m.host))));
-    }
+    let groups = groups(app);
+    let members = members(admin.as_ref(), app)?;
     let (topics, left) = topics(cluster, admin.as_ref(), application, config)?;
-    let operations = match application.has_effects() {
+    // This version may have no effects any more: the ledger of the one before goes all the same.
+    let knows = |name: TopicName| topics.iter().any(|(t, _)| *t == name);
+    let effects = application.has_effects() || knows(names::ledger_changelog(app)) || knows(names::changelog(app, "operations"));
+    let operations = match effects {
         true => operations(cluster, application, &topics, now)?,
         false => Operations::default(),
     };
@@ -61,6 +60,20 @@ pub(super) fn look<C: Cluster>(
         members,
         operations,
     })
+}
+
+fn groups(app: &ApplicationId) -> [GroupId; 2] {
+    [GroupId::new(app.as_str()), GroupId::new(names::effects_unit(app).as_str())]
+}
+
+/// Who is a member of the application's groups now.
+pub(super) fn members(admin: &dyn Admin, app: &ApplicationId) -> Result<Vec<(GroupId, String)>> {
+    let mut members = Vec::new();
+    for group in groups(app) {
+        let found = admin.members(&group).map_err(error_of)?;
+        members.extend(found.into_iter().map(|m| (group.clone(), format!("{} ({})", m.client_id, m.host))));
+    }
+    Ok(members)
 }
 
 /// Topics that this version or the deployed one made for itself, as far as they are there; and others under the application's name.
@@ -143,7 +156,9 @@ fn moves<C: Cluster>(cluster: &C, admin: &dyn Admin, application: &Application, 
             // Nothing so late is there: what comes from now on.
             To::At(_) => at.get(&tp).copied().flatten().unwrap_or(end),
         };
-        moves.push(Move { from: from.get(&tp).copied(), tp, to });
+        let from = from.get(&tp).copied();
+        // A position that has run out tells nothing of what was read.
+        moves.push(Move { from, tp, to, again: to < from.unwrap_or(end) });
     }
     Ok(moves)
 }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::app::deployed::{Deployed, Fact};
 use crate::config::ProcessConfig;
 use crate::dsl::{Application, Consumed, Grouped, Produced, StreamsBuilder};
 use crate::ids::{GroupId, TopicName, Tp};
+use crate::intents::topics;
 use crate::kafka::memory::MemoryCluster;
-use crate::kafka::{Cluster, NewTopic};
+use crate::kafka::{Cluster, NewTopic, Slot, Wake};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
-use crate::serdes::Serdes;
+use crate::serdes::{Serdes, internal};
 use crate::time::{ManualClock, MonoTime, Now};
 
 fn counting() -> Application {
@@ -65,4 +67,67 @@ fn an_application_begins_anew_and_nothing_else_is_touched() {
     assert_eq!(admin.committed(&group, std::slice::from_ref(&tp)).unwrap(), [(tp, NextOffset(3))]);
     assert!(!dir.path().join("shop-000").exists());
     act::act(&cluster, &application.id, &look(To::Latest), &json!({})).unwrap();
+}
+
+/// If this broke, a version whose effects were taken out would delete the ledger of the one before unseen, with what was sent.
+#[test]
+fn the_ledger_of_an_older_version_is_looked_at_before_it_goes() {
+    let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+    let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+    let (admin, application) = (cluster.admin().unwrap(), counting());
+    let (ledger, deployed) = (topics::ledger_changelog(&application.id), topics::deployed(&application.id));
+    let topic = |name: &TopicName| NewTopic { name: name.clone(), partitions: 1, replication: 1, config: Default::default() };
+    admin.create(&[topic(&TopicName::new("orders")), topic(&ledger), topic(&deployed)]).unwrap();
+    let mut before = Deployed::of(&application, None, now.wall);
+    before.facts.push(Fact { kind: "internal".into(), name: ledger.to_string(), value: "1".into() });
+    let value = internal::encode(&before).unwrap();
+    let record = OutRecord {
+        topic: &deployed,
+        partition: None,
+        timestamp: None,
+        key: Some(b"topology"),
+        value: Some(&value),
+        headers: None,
+    };
+    cluster.publish(&[record], Duration::from_secs(1)).unwrap();
+    let plan = look::look(&cluster, &application, &ProcessConfig::default(), To::Latest, now.wall).unwrap();
+    assert!(plan.topics.iter().any(|(t, _)| *t == ledger), "{plan:?}");
+    assert!(plan.refusals(false).iter().any(|r| r.contains("the ledger is not there")), "{plan:?}");
+}
+
+/// If this broke, a member that starts while somebody reads the plan would lose its topics at work.
+#[test]
+fn a_member_that_joined_since_the_look_forbids_it() {
+    let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+    let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+    let admin = cluster.admin().unwrap();
+    let topic = |name: &str| NewTopic { name: TopicName::new(name), partitions: 1, replication: 1, config: Default::default() };
+    admin.create(&["orders", "shop-counts-changelog"].map(topic)).unwrap();
+    let application = counting();
+    let plan = look::look(&cluster, &application, &ProcessConfig::default(), To::Earliest, now.wall).unwrap();
+    assert!(plan.refusals(false).is_empty(), "{plan:?}");
+    // The effect unit's group: the broker itself would not refuse to move the other group's positions.
+    let unit = topics::effects_unit(&application.id);
+    let slot = Slot { group: GroupId::new(unit.as_str()), unit, number: 0 };
+    let _member = cluster.source(&slot, &[TopicName::new("orders")], Wake::none()).unwrap();
+    let e = act::act(&cluster, &application.id, &plan, &json!({})).unwrap_err();
+    assert_eq!((e.code, e.fault), (codes::SILENT_RESET, Fault::Verdict), "{e}");
+    assert!(admin.topic(&TopicName::new("shop-counts-changelog")).unwrap().is_some());
+}
+
+/// If this broke, requests would be sent a second time after a stop that was longer than positions are kept.
+#[test]
+fn a_position_that_ran_out_counts_as_read() {
+    let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+    let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+    let (admin, orders) = (cluster.admin().unwrap(), TopicName::new("orders"));
+    admin.create(&[NewTopic { name: orders.clone(), partitions: 1, replication: 1, config: Default::default() }]).unwrap();
+    let record = OutRecord { topic: &orders, partition: None, timestamp: None, key: None, value: Some(b"v"), headers: None };
+    cluster.publish(&[record], Duration::from_secs(1)).unwrap();
+    let refused = |to| {
+        let mut plan = look::look(&cluster, &counting(), &ProcessConfig::default(), to, now.wall).unwrap();
+        plan.operations.due = 1;
+        plan.refusals(false).len()
+    };
+    assert_eq!((refused(To::Earliest), refused(To::Latest)), (1, 0));
 }
