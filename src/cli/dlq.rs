@@ -92,7 +92,7 @@ steps that read there see it again. Intents do not go back: they would pass by a
         #[command(flatten)]
         filter: Filter,
         /// Why; kept beside the letter.
-        #[arg(long)]
+        #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
         reason: String,
         /// Who decides.
         #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -181,7 +181,7 @@ pub fn run<C: Cluster>(args: &DlqArgs, cluster: &C, format: Format) -> Result<Ex
             Ok(ExitCode::SUCCESS)
         }
         What::Show { letter, payload } => {
-            let letters = DeadLetters::read(cluster, &letter.tp.topic)?;
+            let letters = DeadLetters::read_some(cluster, &letter.tp.topic, &|place| place == letter)?;
             let found = letters.letters.get(letter).ok_or_else(|| {
                 Error::new(
                     codes::REPLAY_REFUSED,
@@ -204,7 +204,9 @@ fn list(there: &DeadLetters, filter: &Filter, replayed: bool, limit: usize, afte
     let mut rows: Vec<&Letter> =
         there.letters.values().filter(|l| (replayed || l.replayed.is_none()) && filter.takes(l, now)).collect();
     rows.sort_by_key(|l| (l.since(), l.place.clone()));
-    let from = after.and_then(|a| rows.iter().position(|l| l.place == *a)).map_or(0, |at| at + 1);
+    // It may have been replayed since it was printed: then it is no row any more, and still a place to go on from.
+    let after = after.and_then(|a| there.letters.get(a)).map(|l| (l.since(), &l.place));
+    let from = after.map_or(0, |after| rows.partition_point(|l| (l.since(), &l.place) <= after));
     let total = rows.len();
     let shown: Vec<&Letter> = rows.into_iter().skip(from).take(limit).collect();
     if format == Format::Table {
