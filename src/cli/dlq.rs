@@ -204,9 +204,7 @@ fn list(there: &DeadLetters, filter: &Filter, replayed: bool, limit: usize, afte
     let mut rows: Vec<&Letter> =
         there.letters.values().filter(|l| (replayed || l.replayed.is_none()) && filter.takes(l, now)).collect();
     rows.sort_by_key(|l| (l.since(), l.place.clone()));
-    // It may have been replayed since it was printed: then it is no row any more, and still a place to go on from.
-    let after = after.and_then(|a| there.letters.get(a)).map(|l| (l.since(), &l.place));
-    let from = after.map_or(0, |after| rows.partition_point(|l| (l.since(), &l.place) <= after));
+    let from = after.and_then(|a| there.letters.get(a)).map_or(0, |last| behind(&rows, last));
     let total = rows.len();
     let shown: Vec<&Letter> = rows.into_iter().skip(from).take(limit).collect();
     if format == Format::Table {
@@ -230,6 +228,11 @@ fn list(there: &DeadLetters, filter: &Filter, replayed: bool, limit: usize, afte
     if let Some(last) = shown.last().filter(|_| from + shown.len() < total) {
         eprintln!("{} of {total} shown; --after {} shows more", shown.len(), last.place);
     }
+}
+
+/// Where a list goes on behind `last`, which may have been replayed since it was printed and be no row any more.
+fn behind(rows: &[&Letter], last: &Letter) -> usize {
+    rows.partition_point(|l| (l.since(), &l.place) <= (last.since(), &last.place))
 }
 
 /// A letter without headers and payload.
@@ -377,5 +380,51 @@ fn told(done: &Replayed, dry: bool, format: Format) {
             "{}",
             json!({ "schema": "readback.replay/1", "letter": done.place.to_string(), "code": no.code.to_string(), "detail": no.words, "dry_run": dry })
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::intents::headers;
+    use crate::kafka::NewTopic;
+    use crate::kafka::memory::MemoryCluster;
+    use crate::record::{Headers, OutRecord};
+
+    use super::*;
+
+    /// If this broke, a list that goes on behind a letter which was replayed meanwhile would begin anew, for ever; or a list would
+    /// hold every payload of its topic.
+    #[test]
+    fn a_list_goes_on_behind_a_letter_that_is_gone_from_it() {
+        let cluster = MemoryCluster::new(Arc::new(SystemClock));
+        let topic = TopicName::new("orders.dead");
+        let new = NewTopic { name: topic.clone(), partitions: 1, replication: 1, config: BTreeMap::new() };
+        cluster.admin().and_then(|a| a.create(&[new])).expect("made");
+        let put = |names: Headers, at: i64, value: &[u8]| {
+            let timestamp = Some(WallTime(at));
+            let record =
+                OutRecord { topic: &topic, partition: None, timestamp, key: None, value: Some(value), headers: Some(&names) };
+            cluster.publish(&[record], Duration::from_secs(1)).expect("published");
+        };
+        for at in 1..=4 {
+            put(Headers::new().with(headers::DEAD_CODE, "RB0501"), at, b"payload");
+        }
+        put(
+            Headers::new().with(headers::REPLAYED, "1"),
+            5,
+            br#"{"schema":"readback.replayed/1","letter":"orders.dead/0/1","by":"mira","reason":"mended","at":5,"to":"orders"}"#,
+        );
+        let there = DeadLetters::read(&cluster, &topic).expect("reads");
+        let rows: Vec<&Letter> = there.resting().collect();
+        let offsets = |rows: &[&Letter]| rows.iter().map(|l| l.place.offset.0).collect::<Vec<_>>();
+        let last = there.letters.values().find(|l| l.replayed.is_some()).expect("replayed");
+        assert_eq!((offsets(&rows), offsets(&rows[behind(&rows, last)..])), (vec![0, 2, 3], vec![2, 3]));
+        let heads = DeadLetters::heads(&cluster, &topic, &|l| l.place.offset.0).expect("reads");
+        assert_eq!(heads.into_values().collect::<Vec<_>>(), [0, 2, 3]);
+        let one = DeadLetters::read_some(&cluster, &topic, &|p| p.offset.0 < 2).expect("reads");
+        let found: Vec<_> = one.letters.values().map(|l| (l.place.offset.0, l.replayed.is_some())).collect();
+        assert_eq!(found, [(0, false), (1, true)]);
     }
 }

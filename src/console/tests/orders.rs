@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::console::act::Action;
 use crate::console::api::{self, ROUTES};
+use crate::console::people::{Role, make};
 use crate::intents::{CommandKind, Decision, Resolution};
 
 use crate::kafka::Class;
@@ -122,6 +123,11 @@ fn a_decision_binds_to_the_plan_that_was_shown() {
 fn the_second_person_shows_a_token_of_their_own() {
     let s = Served::new();
     s.ledger(&parked("op-1"));
+    // The same person under another token, and another spelling.
+    let (again, line) = make("Olga", &[Role::Operator]).expect("a token");
+    let file = s.dir.path().join("tokens");
+    let lines = std::fs::read_to_string(&file).expect("reads");
+    std::fs::write(&file, format!("{lines}{line}\n")).expect("writes");
     let order = |second: Option<&str>| {
         let mut body = body(Action::Resolve(Resolution::NotApplied), 7, "");
         if let Some(token) = second {
@@ -131,7 +137,7 @@ fn the_second_person_shows_a_token_of_their_own() {
     };
     let alone = order(None);
     assert_eq!((alone.status, alone.code().as_str()), (422, "RB0710"), "{alone:?}");
-    for token in [&s.tokens["olga"], &s.tokens["vera"], &s.tokens["anna"], "otto"] {
+    for token in [&again, &s.tokens["olga"], &s.tokens["vera"], &s.tokens["anna"], "otto"] {
         let got = order(Some(token));
         assert_eq!((got.status, got.code().as_str()), (403, "RB0802"), "{got:?}");
     }
