@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::admin::views;
+use crate::agent::intake_topic;
 use crate::app::check::internal;
 use crate::app::counts_to_be;
 use crate::app::deployed::stored;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, GroupId, TopicName, Tp};
 use crate::intents::topics as names;
 use crate::kafka::{Admin, Cluster, Isolation};
@@ -18,6 +20,9 @@ use crate::runtime::error_of;
 use crate::time::WallTime;
 
 use super::plan::{Move, Operations, Plan};
+
+/// How long the intake may take to be read.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Where reading of the sources begins anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +52,10 @@ pub(super) fn look<C: Cluster>(
     let knows = |name: TopicName| topics.iter().any(|(t, _)| *t == name);
     let effects = application.has_effects() || knows(names::ledger_changelog(app)) || knows(names::changelog(app, "operations"));
     let operations = match effects {
-        true => operations(cluster, application, &topics, now)?,
+        true => {
+            let waiting = waiting(cluster, admin.as_ref(), app, &topics)?;
+            Operations { waiting, ..operations(cluster, application, &topics, now)? }
+        }
         false => Operations::default(),
     };
     Ok(Plan {
@@ -130,6 +138,38 @@ fn operations<C: Cluster>(cluster: &C, application: &Application, there: &[(Topi
         }
     }
     Ok(told)
+}
+
+/// Whether requests wait in the intake: they were taken from their sources, and nobody has admitted them.
+fn waiting<C: Cluster>(cluster: &C, admin: &dyn Admin, app: &ApplicationId, there: &[(TopicName, u32)]) -> Result<bool> {
+    let topic = intake_topic(app);
+    let partitions = there.iter().find(|(t, _)| *t == topic).map_or(0, |(_, n)| *n);
+    let tps: Vec<Tp> = (0..partitions).map(|p| Tp::new(topic.clone(), p as i32)).collect();
+    if tps.is_empty() {
+        return Ok(false);
+    }
+    let read: BTreeMap<Tp, NextOffset> = admin.committed(&groups(app)[0], &tps).map_err(error_of)?.into_iter().collect();
+    let mut reader = cluster.reader(Isolation::Committed).map_err(error_of)?;
+    let (mut from, mut ends) = (Vec::new(), Vec::new());
+    for tp in tps {
+        let (first, end) = reader.ends(&tp, Isolation::Committed).map_err(error_of)?;
+        let at = read.get(&tp).map_or(first, |at| (*at).max(first));
+        from.push((tp.clone(), at));
+        ends.push((tp, at, end));
+    }
+    reader.assign(&from).map_err(error_of)?;
+    // Markers of transactions take offsets, too: only a record counts.
+    let until = Instant::now() + LIMIT;
+    while ends.iter().any(|(tp, at, end)| reader.position(tp).unwrap_or(*at) < *end) {
+        if reader.poll(Duration::from_millis(100)).map_err(error_of)?.is_some() {
+            return Ok(true);
+        }
+        if Instant::now() > until {
+            let doing = format!("reading {topic} to its end");
+            return Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, doing).next("check --brokers, and try again"));
+        }
+    }
+    Ok(false)
 }
 
 fn moves<C: Cluster>(cluster: &C, admin: &dyn Admin, application: &Application, group: &GroupId, to: To) -> Result<Vec<Move>> {

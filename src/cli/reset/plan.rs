@@ -25,6 +25,8 @@ pub(super) struct Operations {
     pub open: BTreeMap<String, usize>,
     /// Ended ones whose deadline is ahead: read again, they would be sent again.
     pub due: usize,
+    /// Whether requests wait that were taken from their sources, and that nobody has admitted.
+    pub waiting: bool,
     /// Whether the ledger that should be there can't be read.
     pub unreadable: bool,
 }
@@ -67,6 +69,13 @@ impl Plan {
                  Wait for the deadlines, use --to-latest, or take it upon you: --forget-operations --reason",
                 self.operations.due
             ));
+        }
+        if self.operations.waiting {
+            all.push(
+                "requests wait in the intake, taken from their sources and not yet admitted: they would be gone. \
+                 Let members work them off, or take it upon you: --forget-operations --reason"
+                    .into(),
+            );
         }
         if self.operations.unreadable {
             all.push(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::agent::intake_topic;
 use crate::app::deployed::{Deployed, Fact};
 use crate::config::ProcessConfig;
 use crate::dsl::{Application, Consumed, Grouped, Produced, StreamsBuilder};
@@ -74,12 +75,44 @@ fn an_application_begins_anew_and_nothing_else_is_touched() {
 fn the_ledger_of_an_older_version_is_looked_at_before_it_goes() {
     let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
     let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
+    let application = counting();
+    let ledger = topics::ledger_changelog(&application.id);
+    deployed_with(&cluster, &application, std::slice::from_ref(&ledger));
+    let plan = look::look(&cluster, &application, &ProcessConfig::default(), To::Latest, now.wall).unwrap();
+    assert!(plan.topics.iter().any(|(t, _)| *t == ledger), "{plan:?}");
+    assert!(plan.refusals(false).iter().any(|r| r.contains("the ledger is not there")), "{plan:?}");
+}
+
+/// If this broke, requests that stand in no source any more, and in no ledger yet, would be gone without a word.
+#[test]
+fn requests_on_their_way_forbid_it() {
+    let now = Now { wall: WallTime(1_000), mono: MonoTime(1_000) };
+    let cluster = MemoryCluster::new(Arc::new(ManualClock::at(now)));
     let (admin, application) = (cluster.admin().unwrap(), counting());
-    let (ledger, deployed) = (topics::ledger_changelog(&application.id), topics::deployed(&application.id));
+    let app = &application.id;
+    let intake = intake_topic(app);
+    deployed_with(&cluster, &application, &[topics::ledger_changelog(app), topics::changelog(app, "operations"), intake.clone()]);
+    let refused = || {
+        let plan = look::look(&cluster, &application, &ProcessConfig::default(), To::Latest, now.wall).unwrap();
+        plan.refusals(false)
+    };
+    assert!(refused().is_empty(), "{:?}", refused());
+    let record = OutRecord { topic: &intake, partition: None, timestamp: None, key: None, value: Some(b"v"), headers: None };
+    cluster.publish(&[record], Duration::from_secs(1)).unwrap();
+    assert!(refused().len() == 1 && refused()[0].contains("wait in the intake"), "{:?}", refused());
+    admin.reposition(&GroupId::new("shop"), &[(Tp::new(intake, 0), NextOffset(1))]).unwrap();
+    assert!(refused().is_empty(), "{:?}", refused());
+}
+
+/// Topics that an older version had and made, beside a source.
+fn deployed_with(cluster: &MemoryCluster, application: &Application, own: &[TopicName]) {
+    let deployed = topics::deployed(&application.id);
     let topic = |name: &TopicName| NewTopic { name: name.clone(), partitions: 1, replication: 1, config: Default::default() };
-    admin.create(&[topic(&TopicName::new("orders")), topic(&ledger), topic(&deployed)]).unwrap();
-    let mut before = Deployed::of(&application, None, now.wall);
-    before.facts.push(Fact { kind: "internal".into(), name: ledger.to_string(), value: "1".into() });
+    let all: Vec<_> = own.iter().chain([&TopicName::new("orders"), &deployed]).map(topic).collect();
+    cluster.admin().unwrap().create(&all).unwrap();
+    let mut before = Deployed::of(application, None, WallTime(1_000));
+    let made = |name: &TopicName| Fact { kind: "internal".into(), name: name.to_string(), value: "1".into() };
+    before.facts.extend(own.iter().map(made));
     let value = internal::encode(&before).unwrap();
     let record = OutRecord {
         topic: &deployed,
@@ -90,9 +123,6 @@ fn the_ledger_of_an_older_version_is_looked_at_before_it_goes() {
         headers: None,
     };
     cluster.publish(&[record], Duration::from_secs(1)).unwrap();
-    let plan = look::look(&cluster, &application, &ProcessConfig::default(), To::Latest, now.wall).unwrap();
-    assert!(plan.topics.iter().any(|(t, _)| *t == ledger), "{plan:?}");
-    assert!(plan.refusals(false).iter().any(|r| r.contains("the ledger is not there")), "{plan:?}");
 }
 
 /// If this broke, a member that starts while somebody reads the plan would lose its topics at work.
