@@ -94,5 +94,8 @@ pub mod bench;
 
 pub mod cli;
 
+#[doc = include_str!("docs/coming_from_kafka_streams.md")]
+pub mod coming_from_kafka_streams {}
+
 #[cfg(feature = "test-util")]
 pub mod testing;

@@ -43,7 +43,20 @@ fn help_teaches() {
     for command in ["check", "console", "demo", "describe", "dlq", "explain", "ops", "probe", "replay-diff", "run"] {
         golden(&format!("help-{command}"), &[command, "--help"]);
     }
-    for command in ["list", "show", "resolve", "force", "approve", "cancel", "release-lane"] {
+    for command in [
+        "list",
+        "show",
+        "resolve",
+        "force",
+        "approve",
+        "cancel",
+        "revoke",
+        "resolve-all",
+        "pause",
+        "resume",
+        "paused",
+        "release-lane",
+    ] {
         golden(&format!("help-ops-{command}"), &["ops", command, "--help"]);
     }
     for command in ["list", "show", "replay"] {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use crate::effects::{LedgerRecord, Phase};
 use crate::error::{Code, Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, TopicName, Tp};
-use crate::intents::{Status, topics};
+use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, Partition, TopicName, Tp};
+use crate::intents::{Scope, Status, Switch, topics};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
 use crate::offset::NextOffset;
 use crate::outbox::OperationRecord;
@@ -119,6 +119,8 @@ pub struct Operations {
     places: BTreeMap<(TopicName, Bytes), OperationKey>,
     /// Everything read so far.
     pub seen: BTreeMap<OperationKey, Seen>,
+    /// What is paused, by partition of the effect unit.
+    pub paused: BTreeMap<(Scope, Partition), Switch>,
 }
 
 fn unreachable(fault: KafkaFault) -> Error {
@@ -163,7 +165,7 @@ impl Operations {
     pub fn open<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Self> {
         let (reader, tps) = changelogs(cluster, app)?;
         let ledger = topics::ledger_changelog(app);
-        Ok(Self { reader, tps, ledger, places: BTreeMap::new(), seen: BTreeMap::new() })
+        Ok(Self { reader, tps, ledger, places: BTreeMap::new(), seen: BTreeMap::new(), paused: BTreeMap::new() })
     }
 
     /// Reads up to what is committed now.
@@ -211,6 +213,10 @@ impl Operations {
 
     fn fold(&mut self, record: InRecord) -> Result<()> {
         let Some(key) = record.key else { return Ok(()) };
+        if record.tp.topic == self.ledger && key.starts_with(b"p/") {
+            self.switched(&key, record.value.as_deref(), record.tp.partition);
+            return Ok(());
+        }
         let place = (record.tp.topic, key);
         let of_ledger = place.0 == self.ledger;
         match (of_ledger, record.value) {
@@ -230,6 +236,32 @@ impl Operations {
             _ => {}
         }
         Ok(())
+    }
+
+    fn switched(&mut self, key: &[u8], value: Option<&[u8]>, partition: Partition) {
+        match value.and_then(|v| serde_json::from_slice::<Switch>(v).ok()) {
+            Some(switch) => drop(self.paused.insert((switch.scope.clone(), partition), switch)),
+            None => self.paused.retain(|(scope, p), _| *p != partition || format!("p/{scope}").as_bytes() != key),
+        }
+    }
+
+    /// How many partitions the effect unit has.
+    pub fn partitions(&self) -> usize {
+        self.tps.iter().filter(|tp| tp.topic == self.ledger).count()
+    }
+
+    /// Reads on until every partition has taken an order to pause or to go on, at most for `limit`; answers how many have.
+    pub fn until_switched(&mut self, order: &Switch, limit: Duration) -> Result<usize> {
+        let (until, all) = (Instant::now() + limit, self.partitions());
+        loop {
+            let of = |s: &Switch| s.command_id == order.command_id;
+            let paused = self.paused.iter().filter(|((scope, _), s)| *scope == order.scope && (of(s) || !order.paused)).count();
+            let done = if order.paused { paused } else { all - paused };
+            if done == all || Instant::now() > until {
+                return Ok(done);
+            }
+            self.step(Duration::from_millis(100))?;
+        }
     }
 
     /// A record was deleted; an operation that neither half keeps any more is gone.

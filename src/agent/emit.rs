@@ -27,6 +27,20 @@ impl Sinks {
         internal(&self.control, partition, control.operation_id.as_str(), control, Headers::new(), cx)
     }
 
+    /// Writes an order that concerns every owner to each control partition, as it came.
+    pub fn everywhere(&self, record: &InRecord, partitions: u32, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        (0..partitions).try_for_each(|p| {
+            cx.emit(OutRecord {
+                topic: &self.control,
+                partition: Some(Partition(p as i32)),
+                timestamp: Some(cx.now().wall),
+                key: record.key.as_deref(),
+                value: record.value.as_deref(),
+                headers: Some(&record.headers),
+            })
+        })
+    }
+
     /// Writes a result, where its step has a results topic. One that names no step goes to each results topic.
     pub fn result(&self, result: &ResultRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let step = result.step.as_ref().map_or("", |s| s.as_str());

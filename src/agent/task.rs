@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Fault, codes};
 use crate::ids::{OperationId, Partition, TopicName, partition_of};
-use crate::intents::{Approval, Command, Intake, Return, headers};
+use crate::intents::{Approval, Command, Intake, Return, Switch, headers};
 use crate::kafka::Wake;
 use crate::outbox::{OperationRecord, Output, Rule, unknown_operation};
 use crate::record::{InRecord, OutRecord};
@@ -40,6 +40,7 @@ enum Message {
     Approval(Approval),
     Command(Command),
     Return(Return),
+    Switch(OperationId),
 }
 
 impl Message {
@@ -47,6 +48,10 @@ impl Message {
         let bytes = record.value.as_deref().unwrap_or_default();
         let topic = &record.tp.topic;
         let schema = record.headers.text(headers::SCHEMA);
+        if *topic == sinks.commands && schema == Some(Switch::SCHEMA) {
+            let wrong = |e| Error::new(codes::UNDECODABLE, Fault::Data, "reading an order to pause").because(e);
+            return Ok(Message::Switch(serde_json::from_slice::<Switch>(bytes).map_err(wrong)?.key()));
+        }
         if *topic == sinks.commands {
             return Ok(Message::Command(decode(bytes)?));
         }
@@ -66,6 +71,7 @@ impl Message {
             Message::Approval(a) => &a.operation_id,
             Message::Command(c) => &c.operation_id,
             Message::Return(r) => &r.operation_id,
+            Message::Switch(key) => key,
         }
     }
 }
@@ -288,6 +294,7 @@ impl Task for OperationTask {
             Message::Approval(approval) => self.approval(approval, cx),
             Message::Command(command) => self.command(command, cx),
             Message::Return(back) => self.returned(back, cx),
+            Message::Switch(_) => self.sinks.everywhere(&record, self.desk.settings.partitions, cx),
         }
     }
 

@@ -11,6 +11,7 @@ macro_rules! print {
 }
 
 mod bench;
+mod bulk;
 mod check;
 mod config;
 mod console;
@@ -24,6 +25,7 @@ mod metrics;
 mod new;
 mod ops;
 mod output;
+mod pause;
 mod payload;
 mod probe;
 mod replay_diff;

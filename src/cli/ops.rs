@@ -15,7 +15,7 @@ use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
 
-use super::{Connection, Format, timeline};
+use super::{Connection, Format, bulk, pause, timeline};
 
 /// Look at operations and decide what nobody else can.
 #[derive(Debug, Args)]
@@ -110,6 +110,36 @@ A cancel may come before its request: it is held for an hour.")]
         #[command(flatten)]
         order: OrderArgs,
     },
+    /// Take an approval back: for good, even if it is delivered again.
+    #[command(after_help = "Example:
+  readback ops revoke op-0137 --reason \"the buyer has left\"
+Before the hand-over it is void at once. After it the owner answers whether it was in time: what has left has left.")]
+    Revoke {
+        #[command(flatten)]
+        order: OrderArgs,
+        /// Which approval; without it the one that is held or in use.
+        #[arg(long)]
+        approval: Option<String>,
+    },
+    /// Say of all operations of an incident what happened: you have looked at the target.
+    #[command(after_help = "Example:
+  readback ops resolve-all --status parked --code RB0235 --call mail#send --applied --expect 17 --reason \"INC-42: all are in the outbox\"
+Each is resolved on the version that is shown now; --expect is how many you saw (`--dry-run` lists them). Before settle,
+`--not-applied` needs a second person for each.")]
+    ResolveAll(bulk::BulkArgs),
+    /// Send nothing for now: to a target, of a tenant, by a step, or at all.
+    #[command(after_help = "Examples:
+  readback ops pause --target mail#send --reason \"INC-42: the gateway repeats\"
+  readback ops pause --everything --reason \"INC-42\"
+Nothing new is sent in its scope until `resume`; what has left is read back as always, deadlines and cancels go on.
+It survives restarts, and is in force once every partition has taken it. Exit code 3 where some have not.")]
+    Pause(pause::PauseArgs),
+    /// Send again what was paused.
+    #[command(after_help = "Example:
+  readback ops resume --target mail#send --reason \"INC-42 is over\"")]
+    Resume(pause::PauseArgs),
+    /// List what is paused.
+    Paused,
     /// Let the operations behind a parked one go on.
     #[command(after_help = "Example:
   readback ops release-lane op-0137 --reason \"later orders of this resource do not depend on it\"")]
@@ -177,6 +207,20 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             let order = order.build(&operations, None, now)?;
             send(cluster, &app, &mut operations, &commands::cancel(order), format)
         }
+        What::Revoke { order, approval } => {
+            let (key, known) = one(&operations, &order.operation, order.tenant.as_deref())?;
+            let terms = orders::Terms { by: &order.by, reason: &order.reason, expires_at: now };
+            let approval = orders::revocation(key, known, approval.as_deref(), &terms)?;
+            let order = order.build(&operations, None, now)?;
+            send(cluster, &app, &mut operations, &commands::revoke(order, approval), format)
+        }
+        What::Pause(args) => pause::run(args, true, cluster, &app, &mut operations, now, format),
+        What::Resume(args) => pause::run(args, false, cluster, &app, &mut operations, now, format),
+        What::Paused => {
+            pause::list(&operations, now, format);
+            Ok(ExitCode::SUCCESS)
+        }
+        What::ResolveAll(all) => bulk::run(all, cluster, &app, &mut operations, now, format),
         What::ReleaseLane { order } => {
             let order = order.build(&operations, None, now)?;
             send(cluster, &app, &mut operations, &commands::release_lane(order), format)

@@ -4,10 +4,12 @@ pub mod compare;
 mod member;
 pub mod recorded;
 mod test_driver;
+mod test_topics;
 mod wire;
 
 pub use member::{Member, Place};
 pub use test_driver::{Output, StoreView, TopologyTestDriver};
+pub use test_topics::{TestInputTopic, TestOutputTopic, TestRecord};
 pub use wire::Scripted;
 
 #[cfg(test)]

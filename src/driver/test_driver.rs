@@ -87,7 +87,7 @@ impl StoreView {
 }
 
 /// Public Avro is plain JSON in the driver: it needs no registry.
-struct JsonForAvro;
+pub(super) struct JsonForAvro;
 
 impl AvroCodec for JsonForAvro {
     fn decode(&self, topic: &TopicName, framed: &[u8]) -> Result<Value> {
@@ -201,6 +201,11 @@ impl TopologyTestDriver {
         let mut driver = Self { application, clock, cluster, port, member, ground, stores, read: BTreeMap::new() };
         driver.settle()?;
         Ok(driver)
+    }
+
+    /// The log that it runs on.
+    pub fn cluster(&self) -> &MemoryCluster {
+        &self.cluster
     }
 
     /// The time.

@@ -3,7 +3,7 @@
 use crate::error::{Error, Fault, codes};
 use crate::ids::{OperationId, OperationKey, OrderingKey};
 use crate::intents::{
-    AckLevel, Command, CommandKind, Control, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status, headers,
+    AckLevel, Command, CommandKind, Control, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status, Switch, headers,
 };
 use crate::record::InRecord;
 use crate::serdes::internal;
@@ -104,6 +104,9 @@ impl EffectTask {
 
     /// A record of the control topic.
     pub(super) fn control(&mut self, record: &InRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        if record.headers.text(headers::SCHEMA) == Some(Switch::SCHEMA) {
+            return self.switch(record, cx);
+        }
         let said: Control = match internal::decode(record.value.as_deref().unwrap_or_default()) {
             Ok(said) => said,
             Err(e) => {
@@ -118,6 +121,23 @@ impl EffectTask {
             (None, Some(hearsay)) => self.hearsay(&op, &said, hearsay, cx),
             (None, None) => Ok(()),
         }
+    }
+
+    /// Pauses or goes on. What waits looks again by itself; what has left has left.
+    fn switch(&mut self, record: &InRecord, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let Ok(switch) = serde_json::from_slice::<Switch>(record.value.as_deref().unwrap_or_default()) else {
+            tracing::error!(origin = %record.tp, offset = %record.offset, "an order to pause can't be read");
+            return Ok(());
+        };
+        let verb = if switch.paused { "paused" } else { "going on" };
+        tracing::warn!(scope = %switch.scope, by = switch.by, partition = %record.tp.partition, "{verb}");
+        ledger::switch(cx, &switch)?;
+        self.paused.retain(|s| s.scope != switch.scope);
+        match switch.paused {
+            true => self.paused.push(switch),
+            false => self.index.all_due(cx.now().wall),
+        }
+        Ok(())
     }
 
     fn command(&mut self, op: &Op, said: &Control, command: Command, cx: &mut TxCx<'_>) -> Result<(), TaskError> {

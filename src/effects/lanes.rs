@@ -153,6 +153,18 @@ impl Index {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// Every operation is to be looked at again.
+    pub fn all_due(&mut self, now: WallTime) {
+        for (op, place) in &mut self.places {
+            if place.due.is_none_or(|at| at > now) {
+                if let Some(old) = place.due.replace(now) {
+                    self.due.remove(&(old, op.clone()));
+                }
+                self.due.insert((now, op.clone()));
+            }
+        }
+    }
+
     /// Queues an operation for a permit of this gate, behind others of its tenant.
     pub fn starve(&mut self, op: &str, tenant: Tenant, gate: (String, usize)) {
         if self.starving.insert(op.to_owned()) {

@@ -1,7 +1,9 @@
-//! The ledger's store: `s/<op>` status, `b/<op>` body, `o/<lane>/<sequence>/<op>` open operations, `c/<time>/<op>` closed ones.
+//! The ledger's store: `s/<op>` status, `b/<op>` body, `o/<lane>/<sequence>/<op>` open operations, `c/<time>/<op>` closed ones,
+//! `p/<scope>` what is paused.
 
-use crate::error::{Error, codes};
+use crate::error::{Error, Fault, codes};
 use crate::ids::{OperationKey, OrderingKey};
+use crate::intents::Switch;
 use crate::serdes::internal;
 use crate::state::Stored;
 use crate::task::{TaskError, TxCx};
@@ -86,6 +88,23 @@ pub fn unlist(cx: &mut TxCx<'_>, op: &str, forget_at: WallTime) -> Result<(), Ta
 pub fn forget(cx: &mut TxCx<'_>, op: &str) -> Result<(), TaskError> {
     cx.put(LEDGER, &key('s', op), None)?;
     cx.put(LEDGER, &key('b', op), None)
+}
+
+/// Keeps an order to pause; an order to go on deletes it.
+pub fn switch(cx: &mut TxCx<'_>, s: &Switch) -> Result<(), TaskError> {
+    let text = serde_json::to_vec(s).map_err(|e| Error::new(codes::BUG, Fault::Bug, "writing an order to pause").because(e))?;
+    cx.put(LEDGER, &key('p', &s.scope.to_string()), s.paused.then(|| Stored::bytes(text)))
+}
+
+/// What is paused.
+pub fn switches(cx: &mut TxCx<'_>) -> Result<Vec<Switch>, TaskError> {
+    let mut found = Vec::new();
+    for entry in cx.prefix(LEDGER, b"p/")? {
+        let (_, stored) = entry?;
+        let unreadable = |e| Error::new(codes::LEDGER_UNREADABLE, Fault::Data, "reading what is paused").because(e);
+        found.push(serde_json::from_slice(&stored.value).map_err(unreadable)?);
+    }
+    Ok(found)
 }
 
 /// All open operations, lane by lane in order.

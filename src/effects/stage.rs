@@ -94,7 +94,7 @@ impl EffectTask {
         let mut denied = None;
         let mut asked = false;
         for _ in 0..STEPS {
-            let facts = self.facts((op, r.operation_id.is_undo()), spec.as_deref(), denied.clone(), cx);
+            let facts = self.facts((op, r.operation_id.is_undo()), r, spec.as_deref(), denied.clone(), cx);
             let action = match (decide(r, &facts, rules, now), &spec) {
                 (Action::End(e), Some(spec)) if e.status == Status::Superseded => Action::End(self.compensate(r, e, spec, cx)?),
                 (action, _) => action,
@@ -103,8 +103,12 @@ impl EffectTask {
                 (Action::Wait(due), _) => return Ok(Some(*due)),
                 (Action::WaitForPermit(due), _) => {
                     if let Some(spec) = &spec {
-                        let gate = if facts.permit || r.phase == Phase::Ended { gate(&spec.target) } else { spec.target.clone() };
-                        self.starve(op, r, (gate, spec.concurrency), now);
+                        let reads = if self.is_paused(r) { !facts.read_permit } else { facts.permit };
+                        if reads || r.phase == Phase::Ended {
+                            self.starve(op, r, (gate(&spec.target), spec.concurrency), now);
+                        } else if !self.is_paused(r) {
+                            self.starve(op, r, (spec.target.clone(), spec.concurrency), now);
+                        }
                     }
                     return Ok(Some(*due));
                 }
@@ -134,14 +138,26 @@ impl EffectTask {
         Err(Error::new(codes::BUG, Fault::Bug, doing).because("it never came to rest").into())
     }
 
-    fn facts(&self, (op, undo): (&Op, bool), spec: Option<&CallSpec>, denied: Option<Denial>, cx: &TxCx<'_>) -> Facts {
+    /// Whether an operation may not be sent for now, by order of a person: it waits until that is taken back, and is read all the same.
+    fn is_paused(&self, r: &LedgerRecord) -> bool {
+        self.paused.iter().any(|s| s.scope.covers(&r.contract, &r.call, &r.tenant, &r.step))
+    }
+
+    fn facts(
+        &self,
+        (op, undo): (&Op, bool),
+        r: &LedgerRecord,
+        spec: Option<&CallSpec>,
+        denied: Option<Denial>,
+        cx: &TxCx<'_>,
+    ) -> Facts {
         let mono = cx.now().mono;
         let shared = &self.config.shared;
         let free = |gate: &str, s: &CallSpec| shared.available(gate, s.concurrency, mono);
         let at_once = |s: &CallSpec| !s.rules.hold(Rule::LaneInOrder) || (undo && !s.rules.hold(Rule::UndoWaits));
         Facts {
             lane_free: self.index.free(op) || spec.is_some_and(at_once),
-            permit: !self.stopping && spec.is_some_and(|s| free(&s.target, s)),
+            permit: !self.stopping && !self.is_paused(r) && spec.is_some_and(|s| free(&s.target, s)),
             read_permit: !self.stopping && spec.is_some_and(|s| free(&gate(&s.target), s)),
             reading: self.reading.contains(op),
             drift: spec.is_some_and(|s| shared.drift(&s.target)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{DispatchToken, Partition, Tp};
-use crate::intents::{AnswerClass, Control, Cost, ReturnKind};
+use crate::intents::{AnswerClass, Control, Cost, ReturnKind, Switch};
 use crate::record::InRecord;
 use crate::task::{Appetite, Close, Task, TaskError, TaskSeed, TxCx, Urgency};
 use crate::time::{MonoTime, Now, SharedClock, WallTime};
@@ -40,6 +40,8 @@ pub struct EffectTask {
     pub(super) ready: VecDeque<Op>,
     pub(super) dirty: bool,
     pub(super) stopping: bool,
+    /// What may not be sent for now, by order of a person.
+    pub(super) paused: Vec<Switch>,
     desk: Desk,
     partition: Partition,
     clock: SharedClock,
@@ -71,6 +73,7 @@ impl EffectTask {
             ready: VecDeque::new(),
             dirty: false,
             stopping: false,
+            paused: Vec::new(),
             desk,
             partition,
             clock: seed.clock,
@@ -244,6 +247,7 @@ impl Task for EffectTask {
             }
         }
         self.forget_at = ledger::next_closed(cx)?.map(|(at, _)| at);
+        self.paused = ledger::switches(cx)?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod intent;
 mod public;
 mod result;
 mod signal;
+mod switch;
 mod wire;
 
 pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex};
@@ -16,6 +17,7 @@ pub use result::{AckLevel, Flag, ResultKind, ResultRecord, Status};
 pub use signal::{
     AnswerClass, Approval, Command, CommandKind, Control, ControlKind, Decision, Hearsay, Resolution, Return, ReturnKind,
 };
+pub use switch::{Scope, Switch};
 pub use wire::SCHEMAS;
 
 /// Names of topics that an application owns. `<app>-outbox` and so on; see `src/docs/formats.md`.

@@ -2,18 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use readback::console::people::{Role, make};
-use readback::ids::TopicName;
-use readback::kafka::Cluster;
-use readback::record::OutRecord;
-use readback::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
+use crate::notices::{ask, topology};
 use crate::processes::Running;
-use crate::{cluster_at, shared, stack, until};
+use crate::{shared, until};
 
 /// A target that takes every order and says nothing; its list is never readable.
 fn silent_target() -> String {
@@ -33,36 +28,6 @@ fn answer(mut stream: TcpStream) {
     if request[..read].starts_with(b"GET") {
         let _ = stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     }
-}
-
-fn topology(work: &Path, app: &str) -> PathBuf {
-    let dir = work.join("topology");
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
-    let graph = format!(
-        "application: {app}
-version: 1
-sources:
-  notices: {{ topic: {app}.in, key: string, value: json }}
-steps:
-  - name: notify
-    from: notices
-    effect:
-      contract: contracts/notices.yaml#create
-      request:
-        operation_id: value.id
-        tenant: '\"acme\"'
-        requester: '\"service:logistics\"'
-        resource: '\"shipment/\" + value.id'
-        deadline: timestamp(value.until)
-      parameters: {{ shipment: value.id, email: '\"a@b.example\"' }}
-results: {app}.results
-dead_letters: {app}.dead
-"
-    );
-    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
-    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/webhook/contracts/notices.yaml");
-    std::fs::copy(contract, dir.join("contracts/notices.yaml")).expect("copies");
-    dir
 }
 
 /// Status and JSON of the console's API.
@@ -102,18 +67,7 @@ fn an_unknown_effect_is_resolved_over_the_api() {
     member.until_running();
     let said = member.said();
     let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
-    let topic = TopicName::from(format!("{app}.in"));
-    let until_then = SystemClock.now().wall.plus(Duration::from_secs(3_600));
-    let value = json!({ "id": "op-1", "until": until_then.to_string() }).to_string();
-    let record = OutRecord {
-        topic: &topic,
-        partition: None,
-        timestamp: None,
-        key: Some(b"op-1"),
-        value: Some(value.as_bytes()),
-        headers: None,
-    };
-    cluster_at(stack().brokers()).publish(&[record], Duration::from_secs(20)).expect("writes");
+    ask(&app, "op-1");
     let unknown = until("it is unknown", || {
         assert!(member.try_wait().is_none(), "it ended: {}", member.said());
         let (_, page) = call(&address, &token, "GET", "/unknowns", "")?;

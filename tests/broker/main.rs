@@ -6,6 +6,7 @@ mod dead_letters;
 mod faults;
 mod kills;
 mod lost;
+mod notices;
 mod processes;
 mod registry;
 mod scenarios;

@@ -6,6 +6,7 @@ mod compare;
 mod dead_letters;
 mod fences;
 mod library;
+mod pause;
 mod precondition;
 mod tables;
 
