@@ -313,6 +313,10 @@ fn replay<C: Cluster>(
         return Err(Error::new(codes::USAGE, Fault::Configuration, "replaying all dead letters: no filter is given")
             .next("name what was repaired: --code, --step, --from, --older-than or --newer-than"));
     }
+    if !letters.is_empty() && !filter.is_empty() {
+        return Err(Error::new(codes::USAGE, Fault::Configuration, "replaying named letters: a filter is given, too")
+            .next("name letters, or give --all with filters"));
+    }
     let (topics, named) = match letters {
         [] => args.meant().map(|(topic, app)| (BTreeSet::from([topic]), app))?,
         some => (
@@ -393,6 +397,24 @@ mod tests {
     use crate::record::{Headers, OutRecord};
 
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        dlq: DlqArgs,
+    }
+
+    /// If this broke, letters would go back that the filter beside them was meant to hold back.
+    #[test]
+    fn a_filter_beside_named_letters_is_refused() {
+        let cluster = MemoryCluster::new(Arc::new(SystemClock));
+        let words =
+            ["dlq", "--app", "orders", "replay", "orders.dead-0-1", "--code", "RB0501", "--reason", "mended", "--by", "mira"];
+        let line = <Line as clap::Parser>::try_parse_from(words).expect("parses");
+        let e = run(&line.dlq, &cluster, Format::Table).expect_err("refused");
+        assert_eq!(e.code, codes::USAGE, "{e}");
+        assert!(<Line as clap::Parser>::try_parse_from(words.map(|w| if w == "mended" { "" } else { w })).is_err(), "no reason");
+    }
 
     /// If this broke, a list that goes on behind a letter which was replayed meanwhile would begin anew, for ever; or a list would
     /// hold every payload of its topic.
