@@ -46,6 +46,7 @@ fn help_teaches() {
     for command in [
         "list",
         "show",
+        "watch",
         "resolve",
         "force",
         "approve",
@@ -106,6 +107,7 @@ fn a_reader_that_has_gone_is_no_failure() {
 fn describe_draws_the_graph() {
     golden("describe-text", &["describe", "topology/orders"]);
     golden("describe-mermaid", &["describe", "topology/orders", "--as", "mermaid"]);
+    golden("describe-svg", &["describe", "topology/clicks", "--as", "svg"]);
 }
 
 /// If this broke, a code would have no page, or scripts could not tell one failure from another.

@@ -1,6 +1,6 @@
 //! Read-only views of operations: committed records of the two compacted changelogs, read from their start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -117,6 +117,8 @@ pub struct Operations {
     ledger: TopicName,
     /// Which operation a changelog key stands for: a tombstone has nothing but its key.
     places: BTreeMap<(TopicName, Bytes), OperationKey>,
+    /// What has changed since it was asked for; none where nobody asks.
+    fresh: Option<BTreeSet<OperationKey>>,
     /// Everything read so far.
     pub seen: BTreeMap<OperationKey, Seen>,
     /// What is paused, by partition of the effect unit.
@@ -165,7 +167,7 @@ impl Operations {
     pub fn open<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Self> {
         let (reader, tps) = changelogs(cluster, app)?;
         let ledger = topics::ledger_changelog(app);
-        Ok(Self { reader, tps, ledger, places: BTreeMap::new(), seen: BTreeMap::new(), paused: BTreeMap::new() })
+        Ok(Self { reader, tps, ledger, places: BTreeMap::new(), fresh: None, seen: BTreeMap::new(), paused: BTreeMap::new() })
     }
 
     /// Reads up to what is committed now.
@@ -202,6 +204,19 @@ impl Operations {
         self.seen.iter().filter(|(k, _)| k.operation == *id).collect()
     }
 
+    /// Reads on for at most `limit`; the operations whose records have changed.
+    pub fn follow(&mut self, limit: Duration) -> Result<BTreeSet<OperationKey>> {
+        self.fresh.get_or_insert_default();
+        self.step(limit)?;
+        Ok(self.fresh.replace(BTreeSet::new()).unwrap_or_default())
+    }
+
+    fn changed(&mut self, key: &OperationKey) {
+        if let Some(fresh) = &mut self.fresh {
+            fresh.insert(key.clone());
+        }
+    }
+
     fn step(&mut self, limit: Duration) -> Result<()> {
         let mut limit = limit;
         while let Some(record) = self.reader.poll(limit).map_err(unreachable)? {
@@ -224,12 +239,14 @@ impl Operations {
                 let ledger: LedgerRecord = internal::decode(&value)?;
                 let key = ledger.key();
                 self.places.insert(place, key.clone());
+                self.changed(&key);
                 self.seen.entry(key).or_default().ledger = Some(ledger);
             }
             (false, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
                 let operation: OperationRecord = internal::decode(&value)?;
                 let key = operation.key();
                 self.places.insert(place, key.clone());
+                self.changed(&key);
                 self.seen.entry(key).or_default().record = Some(operation);
             }
             (_, None) => self.forget(&place, of_ledger),

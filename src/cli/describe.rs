@@ -1,4 +1,4 @@
-//! `readback describe T`: the graph, as Kafka Streams prints it, or as Mermaid.
+//! `readback describe T`: the graph, as Kafka Streams prints it, as Mermaid, or as SVG.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::console::draw;
 use crate::error::Result;
 
 use super::{Format, load};
@@ -15,6 +16,7 @@ use super::{Format, load};
 #[command(after_help = "Examples:
   readback describe topology/orders                 sub-topologies as Kafka Streams prints them
   readback describe topology/orders --as mermaid    for a README or a wiki
+  readback describe topology/orders --as svg > orders.svg
 It reads the files only.")]
 pub struct DescribeArgs {
     /// The topology: its directory or its `topology.yaml`.
@@ -31,6 +33,8 @@ enum Drawing {
     Text,
     /// As a Mermaid flowchart.
     Mermaid,
+    /// As a picture.
+    Svg,
 }
 
 /// Prints the graph of an application.
@@ -39,6 +43,7 @@ pub fn run(args: &DescribeArgs, format: Format) -> Result<ExitCode> {
     let drawn = match args.drawing {
         Drawing::Text => application.topology.describe(),
         Drawing::Mermaid => application.topology.mermaid(),
+        Drawing::Svg => draw::standalone(&application.topology) + "\n",
     };
     match format {
         Format::Table => print!("{drawn}"),

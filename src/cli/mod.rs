@@ -34,6 +34,7 @@ mod run;
 mod shells;
 mod test;
 mod timeline;
+mod watch;
 
 pub use output::{Format, fail};
 

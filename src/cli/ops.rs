@@ -15,7 +15,7 @@ use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
 
-use super::{Connection, Format, bulk, pause, timeline};
+use super::{Connection, Format, bulk, pause, timeline, watch};
 
 /// Look at operations and decide what nobody else can.
 #[derive(Debug, Args)]
@@ -57,6 +57,24 @@ enum What {
         /// Its tenant, where the ID is not unique.
         #[arg(long)]
         tenant: Option<String>,
+    },
+    /// Follow operations as they change, until the one that is named has ended.
+    #[command(after_help = "Examples:
+  readback ops watch op-0137                one operation, to its end
+  readback ops watch --status unknown       whatever becomes unknown, until interrupted
+Exit codes: 0 the operation has ended, or the time is up without one named · 1 it has not ended within --for")]
+    Watch {
+        /// The operation ID; without it all of them.
+        operation: Option<String>,
+        /// Its tenant.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Only changes to this status.
+        #[arg(long, value_parser = status_words(), conflicts_with = "operation")]
+        status: Option<String>,
+        /// At most for so long.
+        #[arg(long = "for", value_parser = span)]
+        limit: Option<Duration>,
     },
     /// Say what happened: you have looked at the target.
     #[command(after_help = "Example:
@@ -186,6 +204,10 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             let (key, seen) = one(&operations, operation, tenant.as_deref())?;
             timeline::show(key, seen, now, format)?;
             Ok(ExitCode::SUCCESS)
+        }
+        What::Watch { operation, tenant, status, limit } => {
+            let what = watch::Watch { operation: operation.as_deref(), tenant: tenant.as_deref(), status: status.as_deref() };
+            watch::run(&mut operations, &what, *limit, format)
         }
         What::Resolve { order, applied, seen, .. } => {
             let resolution = if *applied { Resolution::Applied } else { Resolution::NotApplied };

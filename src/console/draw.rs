@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::topology::{Role, Subtopology, Topology};
 
@@ -22,8 +22,27 @@ enum Item {
     Topic(String),
 }
 
-/// Draws a topology: sub-topologies below each other, each with the topics that it reads and writes.
+/// Colours of a drawing that stands alone, for light and dark surroundings.
+const STYLE: &str = "\
+text { fill: #1c2430; font: 12px system-ui, sans-serif } text.soft { fill: #5b6675; font-size: 11px }
+.node { fill: #ffffff; stroke: #8a94a3 } .topic { fill: #e8f0fe; stroke: #3566c8 } .other { fill: #e6f4ea; stroke: #2d7d46 }
+.edge { stroke: #8a94a3; fill: none; stroke-width: 1.4 } .tip { fill: #8a94a3 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6eaf0 } text.soft { fill: #a3adba } .node { fill: #1d2430 } .topic { fill: #16233d } .other { fill: #14291c }
+}";
+
+/// A drawing for a page, which has the colours.
 pub fn draw(topology: &Topology) -> Markup {
+    drawn(topology, None)
+}
+
+/// A drawing as a file of its own.
+pub fn standalone(topology: &Topology) -> String {
+    drawn(topology, Some(STYLE)).into_string()
+}
+
+/// Draws a topology: sub-topologies below each other, each with the topics that it reads and writes.
+fn drawn(topology: &Topology, style: Option<&str>) -> Markup {
     let (mut top, mut width, mut bands) = (0, 0, Vec::new());
     for part in topology.subtopologies() {
         let (boxes, edges) = place(topology, part);
@@ -35,6 +54,7 @@ pub fn draw(topology: &Topology) -> Markup {
     let (width, height) = (width + 2 * EDGE, top + EDGE);
     html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img" aria-label="The graph of the application" {
+            @if let Some(style) = style { style { (PreEscaped(style)) } }
             @for band in &bands { (band) }
         }
     }

@@ -5,7 +5,7 @@ pub mod act;
 pub mod api;
 pub mod audit;
 pub mod books;
-mod draw;
+pub mod draw;
 mod facets;
 pub mod index;
 pub mod letters;

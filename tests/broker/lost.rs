@@ -1,6 +1,7 @@
 //! What was deleted, cut short or grown under the product's feet.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use readback::time::{Clock, SystemClock, WallTime};
 use crate::notices::{Service, ask, topology};
 use crate::processes::{Running, orders};
 use crate::scenarios::bench;
+use crate::story::program;
 use crate::wire::{add_partitions, delete_topic};
 use crate::{cluster_at, shared, stack, until};
 
@@ -150,8 +152,12 @@ fn c040_forgotten_positions_repeat_no_effect() {
     until("the group is forgotten", || admin.forget(&GroupId::from(app.as_str())).ok());
     ask(&app, "op-6");
     let mut second = start("second");
-    // The sixth lies behind the others in its partition: when it is done, they were read again.
-    until("the sixth notice", || (service.posts().len() == 6).then_some(()));
+    let watched = Command::new(program())
+        .args(["ops", "watch", "op-6", "--app", &app, "--for", "2m", "--brokers", stack().brokers()])
+        .output()
+        .expect("the program runs");
+    let shown = String::from_utf8_lossy(&watched.stdout).into_owned();
+    assert!(watched.status.success() && shown.contains("confirmed"), "{shown}{}", String::from_utf8_lossy(&watched.stderr));
     let input = Tp::new(format!("{app}.in").as_str(), 0);
     let source = GroupId::from(app.clone());
     until("all partitions are read again", || {
