@@ -269,5 +269,7 @@ pub mod codes {
         FORM_REFUSED = 804;
         /// A console that others reach without signing in.
         CONSOLE_EXPOSED = 805;
+        /// As many requests to the console are under way as it answers at once.
+        CONSOLE_BUSY = 806;
     }
 }

@@ -180,6 +180,39 @@ impl DeadLetters {
     /// # Errors
     /// `TOPIC_MISSING`, `BROKER_UNREACHABLE`, and `OFFSETS_BLOCKED` where a transaction stays open before the end.
     pub fn read<C: Cluster>(cluster: &C, topic: &TopicName) -> Result<Self> {
+        Self::read_some(cluster, topic, &|_| true)
+    }
+
+    /// Reads those that lie at places which are wanted, with their marks; the others pass by.
+    ///
+    /// # Errors
+    /// As [`DeadLetters::read`].
+    pub fn read_some<C: Cluster>(cluster: &C, topic: &TopicName, wanted: &dyn Fn(&Place) -> bool) -> Result<Self> {
+        let keep = |letter: Letter| wanted(&letter.place).then_some(letter);
+        let (mut letters, marks) = Self::fold(cluster, topic, &keep)?;
+        for (place, mark) in marks {
+            if let Some(letter) = letters.get_mut(&place) {
+                letter.replayed = Some(mark);
+            }
+        }
+        Ok(Self { letters })
+    }
+
+    /// What `head` keeps of each letter that rests: payloads are not held.
+    ///
+    /// # Errors
+    /// As [`DeadLetters::read`].
+    pub fn heads<C: Cluster, T>(cluster: &C, topic: &TopicName, head: &dyn Fn(&Letter) -> T) -> Result<BTreeMap<Place, T>> {
+        let (mut heads, marks) = Self::fold(cluster, topic, &|letter| Some(head(&letter)))?;
+        marks.iter().for_each(|(place, _)| drop(heads.remove(place)));
+        Ok(heads)
+    }
+
+    fn fold<C: Cluster, T>(
+        cluster: &C,
+        topic: &TopicName,
+        keep: &dyn Fn(Letter) -> Option<T>,
+    ) -> Result<(BTreeMap<Place, T>, Vec<(Place, Mark)>)> {
         let admin = cluster.admin().map_err(unreachable)?;
         let info = admin.topic(topic).map_err(unreachable)?.ok_or_else(|| {
             Error::new(codes::TOPIC_MISSING, Fault::Unreachable, format!("reading dead letters: no topic {topic}"))
@@ -194,8 +227,7 @@ impl DeadLetters {
             ends.push((tp, first, end));
         }
         reader.assign(&start).map_err(unreachable)?;
-        let mut found = Self::default();
-        let mut marks = Vec::new();
+        let (mut found, mut marks) = (BTreeMap::new(), Vec::new());
         let until = Instant::now() + WAIT;
         let behind = |at: Option<NextOffset>, first: NextOffset, end: NextOffset| at.unwrap_or(first) < end;
         while ends.iter().any(|(tp, first, end)| behind(reader.position(tp), *first, *end)) {
@@ -205,37 +237,31 @@ impl DeadLetters {
                     .next("a transaction is open there: look for members that hang, and try again"));
             }
             match reader.poll(Duration::from_millis(100)) {
-                Ok(Some(record)) => found.fold(record, &mut marks),
+                Ok(Some(record)) => match record.headers.text(headers::REPLAYED) {
+                    Some(of) => marks.extend(marked(&record, of)),
+                    None => {
+                        let letter = Letter::of(record).map(|l| (l.place.clone(), l));
+                        found.extend(letter.and_then(|(place, l)| Some((place, keep(l)?))));
+                    }
+                },
                 Ok(None) => {}
                 Err(f) if f.class == Class::Retry => {}
                 Err(f) => return Err(unreachable(f)),
             }
         }
-        for (place, mark) in marks {
-            if let Some(letter) = found.letters.get_mut(&place) {
-                letter.replayed = Some(mark);
-            }
-        }
-        Ok(found)
-    }
-
-    fn fold(&mut self, record: InRecord, marks: &mut Vec<(Place, Mark)>) {
-        let Some(of) = record.headers.text(headers::REPLAYED) else {
-            if let Some(letter) = Letter::of(record) {
-                self.letters.insert(letter.place.clone(), letter);
-            }
-            return;
-        };
-        let mark = record.value.as_deref().and_then(|v| serde_json::from_slice(v).ok());
-        if let (Ok(offset), Some(mark)) = (of.parse(), mark) {
-            marks.push((Place { tp: record.tp.clone(), offset: Offset(offset) }, mark));
-        }
+        Ok((found, marks))
     }
 
     /// Those that nobody has replayed.
     pub fn resting(&self) -> impl Iterator<Item = &Letter> {
         self.letters.values().filter(|l| l.replayed.is_none())
     }
+}
+
+/// Which letter a record says was replayed, and how.
+fn marked(record: &InRecord, of: &str) -> Option<(Place, Mark)> {
+    let mark = serde_json::from_slice(record.value.as_deref()?).ok()?;
+    Some((Place { tp: record.tp.clone(), offset: Offset(of.parse().ok()?) }, mark))
 }
 
 #[cfg(test)]

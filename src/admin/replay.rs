@@ -1,6 +1,7 @@
 //! Dead letters go back: each once. What is sent and the mark that says so are one transaction of a producer that only one person can
 //! hold: whoever comes later takes back what an earlier one left open, and reads its marks before anything is sent.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -266,7 +267,8 @@ impl<'a, C: Cluster> Replayer<'a, C> {
     /// `BROKER_UNREACHABLE` and others, where nothing of the last transaction was sent; `COMMIT_UNCLEAR` where nobody knows: then the
     /// same order again finds the marks, and sends what is missing.
     pub fn replay(&mut self, topic: &TopicName, picked: &[Place], known: &Known<'_>, order: &ReplayOrder) -> Result<Vec<Replayed>> {
-        let there = DeadLetters::read(self.cluster, topic)?;
+        let wanted: BTreeSet<&Place> = picked.iter().collect();
+        let there = DeadLetters::read_some(self.cluster, topic, &|place| wanted.contains(place))?;
         let mut done = Vec::new();
         for places in picked.chunks(BATCH) {
             let mut records = Vec::new();
@@ -346,7 +348,9 @@ fn failed(f: KafkaFault) -> Error {
         Class::Fenced => (codes::SLOT_TAKEN, Fault::SlotTaken),
         _ => (codes::BROKER_UNREACHABLE, Fault::Unreachable),
     };
-    Error::new(code, fault, "replaying dead letters").because(f).next("nothing of it was sent; order it again")
+    Error::new(code, fault, "replaying dead letters")
+        .because(f)
+        .next("nothing of the last transaction was sent, and what went before is marked: order it again")
 }
 
 fn patiently(mut call: impl FnMut() -> KResult<()>) -> KResult<()> {

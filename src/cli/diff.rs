@@ -95,7 +95,8 @@ fn on_cluster<C: Cluster>(
             there.insert(topic.name, topic.partitions);
         }
     }
-    let open = if application.has_effects() { open(cluster, app, &there)? } else { Vec::new() };
+    // Asked whether or not this version has effects: what the one before began stays open.
+    let open = open(cluster, app, &there)?;
     let compared = before.as_ref().map(|b| compare(b, &after)).unwrap_or_default();
     let deploy = missing(against(compared, before.as_ref(), &after, &there, &open), &to_come, config.topics.create);
     Ok((before, after, deploy))

@@ -92,7 +92,7 @@ steps that read there see it again. Intents do not go back: they would pass by a
         #[command(flatten)]
         filter: Filter,
         /// Why; kept beside the letter.
-        #[arg(long)]
+        #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
         reason: String,
         /// Who decides.
         #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -181,7 +181,7 @@ pub fn run<C: Cluster>(args: &DlqArgs, cluster: &C, format: Format) -> Result<Ex
             Ok(ExitCode::SUCCESS)
         }
         What::Show { letter, payload } => {
-            let letters = DeadLetters::read(cluster, &letter.tp.topic)?;
+            let letters = DeadLetters::read_some(cluster, &letter.tp.topic, &|place| place == letter)?;
             let found = letters.letters.get(letter).ok_or_else(|| {
                 Error::new(
                     codes::REPLAY_REFUSED,
@@ -204,7 +204,7 @@ fn list(there: &DeadLetters, filter: &Filter, replayed: bool, limit: usize, afte
     let mut rows: Vec<&Letter> =
         there.letters.values().filter(|l| (replayed || l.replayed.is_none()) && filter.takes(l, now)).collect();
     rows.sort_by_key(|l| (l.since(), l.place.clone()));
-    let from = after.and_then(|a| rows.iter().position(|l| l.place == *a)).map_or(0, |at| at + 1);
+    let from = after.and_then(|a| there.letters.get(a)).map_or(0, |last| behind(&rows, last));
     let total = rows.len();
     let shown: Vec<&Letter> = rows.into_iter().skip(from).take(limit).collect();
     if format == Format::Table {
@@ -228,6 +228,11 @@ fn list(there: &DeadLetters, filter: &Filter, replayed: bool, limit: usize, afte
     if let Some(last) = shown.last().filter(|_| from + shown.len() < total) {
         eprintln!("{} of {total} shown; --after {} shows more", shown.len(), last.place);
     }
+}
+
+/// Where a list goes on behind `last`, which may have been replayed since it was printed and be no row any more.
+fn behind(rows: &[&Letter], last: &Letter) -> usize {
+    rows.partition_point(|l| (l.since(), &l.place) <= (last.since(), &last.place))
 }
 
 /// A letter without headers and payload.
@@ -308,6 +313,10 @@ fn replay<C: Cluster>(
         return Err(Error::new(codes::USAGE, Fault::Configuration, "replaying all dead letters: no filter is given")
             .next("name what was repaired: --code, --step, --from, --older-than or --newer-than"));
     }
+    if !letters.is_empty() && !filter.is_empty() {
+        return Err(Error::new(codes::USAGE, Fault::Configuration, "replaying named letters: a filter is given, too")
+            .next("name letters, or give --all with filters"));
+    }
     let (topics, named) = match letters {
         [] => args.meant().map(|(topic, app)| (BTreeSet::from([topic]), app))?,
         some => (
@@ -375,5 +384,69 @@ fn told(done: &Replayed, dry: bool, format: Format) {
             "{}",
             json!({ "schema": "readback.replay/1", "letter": done.place.to_string(), "code": no.code.to_string(), "detail": no.words, "dry_run": dry })
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::intents::headers;
+    use crate::kafka::NewTopic;
+    use crate::kafka::memory::MemoryCluster;
+    use crate::record::{Headers, OutRecord};
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        dlq: DlqArgs,
+    }
+
+    /// If this broke, letters would go back that the filter beside them was meant to hold back.
+    #[test]
+    fn a_filter_beside_named_letters_is_refused() {
+        let cluster = MemoryCluster::new(Arc::new(SystemClock));
+        let words =
+            ["dlq", "--app", "orders", "replay", "orders.dead-0-1", "--code", "RB0501", "--reason", "mended", "--by", "mira"];
+        let line = <Line as clap::Parser>::try_parse_from(words).expect("parses");
+        let e = run(&line.dlq, &cluster, Format::Table).expect_err("refused");
+        assert_eq!(e.code, codes::USAGE, "{e}");
+        assert!(<Line as clap::Parser>::try_parse_from(words.map(|w| if w == "mended" { "" } else { w })).is_err(), "no reason");
+    }
+
+    /// If this broke, a list that goes on behind a letter which was replayed meanwhile would begin anew, for ever; or a list would
+    /// hold every payload of its topic.
+    #[test]
+    fn a_list_goes_on_behind_a_letter_that_is_gone_from_it() {
+        let cluster = MemoryCluster::new(Arc::new(SystemClock));
+        let topic = TopicName::new("orders.dead");
+        let new = NewTopic { name: topic.clone(), partitions: 1, replication: 1, config: BTreeMap::new() };
+        cluster.admin().and_then(|a| a.create(&[new])).expect("made");
+        let put = |names: Headers, at: i64, value: &[u8]| {
+            let timestamp = Some(WallTime(at));
+            let record =
+                OutRecord { topic: &topic, partition: None, timestamp, key: None, value: Some(value), headers: Some(&names) };
+            cluster.publish(&[record], Duration::from_secs(1)).expect("published");
+        };
+        for at in 1..=4 {
+            put(Headers::new().with(headers::DEAD_CODE, "RB0501"), at, b"payload");
+        }
+        put(
+            Headers::new().with(headers::REPLAYED, "1"),
+            5,
+            br#"{"schema":"readback.replayed/1","letter":"orders.dead/0/1","by":"mira","reason":"mended","at":5,"to":"orders"}"#,
+        );
+        let there = DeadLetters::read(&cluster, &topic).expect("reads");
+        let rows: Vec<&Letter> = there.resting().collect();
+        let offsets = |rows: &[&Letter]| rows.iter().map(|l| l.place.offset.0).collect::<Vec<_>>();
+        let last = there.letters.values().find(|l| l.replayed.is_some()).expect("replayed");
+        assert_eq!((offsets(&rows), offsets(&rows[behind(&rows, last)..])), (vec![0, 2, 3], vec![2, 3]));
+        let heads = DeadLetters::heads(&cluster, &topic, &|l| l.place.offset.0).expect("reads");
+        assert_eq!(heads.into_values().collect::<Vec<_>>(), [0, 2, 3]);
+        let one = DeadLetters::read_some(&cluster, &topic, &|p| p.offset.0 < 2).expect("reads");
+        let found: Vec<_> = one.letters.values().map(|l| (l.place.offset.0, l.replayed.is_some())).collect();
+        assert_eq!(found, [(0, false), (1, true)]);
     }
 }

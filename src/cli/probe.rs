@@ -108,7 +108,8 @@ fn table(report: &Report) -> String {
         text += "\nmade:\n";
     }
     for m in &report.made {
-        text += &format!("  key {}{}\n", m.key, m.reference.as_ref().map(|r| format!(", reference {r}")).unwrap_or_default());
+        let reference = m.reference.as_ref().map(|r| format!(", reference {r}")).unwrap_or_default();
+        text += &format!("  key {}{reference}{}\n", m.key, if m.certain { "" } else { ": perhaps, no answer says so" });
     }
     text
 }

@@ -128,9 +128,9 @@ struct Checked {
 pub fn act(console: &Console, who: &Person, from: &str, action: Action, wanted: &Wanted) -> Result<Ordered> {
     let now = console.now();
     let mut entry = Entry::new(now, &who.name, from, action.word(), Came::Ordered);
-    entry.operation.clone_from(&wanted.operation);
-    entry.tenant = wanted.tenant.clone().unwrap_or_default();
-    entry.step = wanted.step.clone().unwrap_or_default();
+    let cut = |text: &Option<String>| text.as_deref().map(crate::outbox::cut).unwrap_or_default();
+    entry.operation = crate::outbox::cut(&wanted.operation);
+    (entry.tenant, entry.step) = (cut(&wanted.tenant), cut(&wanted.step));
     (entry.seen, entry.reason) = (wanted.seen, crate::outbox::cut(wanted.reason.trim()));
     if let Some(answer) = repeat(console, who, action, wanted) {
         return Ok(answer);
@@ -138,12 +138,13 @@ pub fn act(console: &Console, who: &Person, from: &str, action: Action, wanted: 
     let checked = match check(console, who, from, action, wanted, now) {
         Ok(checked) => checked,
         Err(e) => {
-            (entry.came, entry.code, entry.detail) = (Came::Refused, Some(e.code.to_string()), e.to_string());
+            (entry.came, entry.code, entry.detail) = (Came::Refused, Some(e.code.to_string()), crate::outbox::cut(&e.to_string()));
             console.note(&entry);
             return Err(e);
         }
     };
     let key = &checked.listed.key;
+    entry.operation = key.operation.to_string();
     (entry.tenant, entry.step) = (key.tenant.to_string(), key.step.to_string());
     entry.reason.clone_from(&checked.command.reason);
     entry.evidence.clone_from(&checked.command.evidence);
@@ -283,7 +284,7 @@ fn second(console: &Console, who: &Person, from: &str, action: Action, wanted: &
     }
     let person = console.by_token(token, from, now)?;
     let Some(person) = person else { return Err(refused("nobody is known by the second token".to_owned())) };
-    if person.name == who.name {
+    if person.name.to_lowercase() == who.name.to_lowercase() {
         return Err(refused(format!("{} is the first person, too", person.name)));
     }
     if !person.is(action.roles()) {

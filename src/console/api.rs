@@ -322,7 +322,7 @@ fn order(console: &Console, call: Call, who: &Person, asked: &Asked) -> Result<R
 /// `BAD_VALUE`.
 pub fn span(text: &str) -> Result<Duration> {
     parse_duration(text).ok_or_else(|| {
-        Error::new(codes::BAD_VALUE, Fault::Configuration, "reading how long an approval may be used")
+        Error::new(codes::BAD_VALUE, Fault::Configuration, "reading a duration")
             .because(format!("`{text}` is no duration; write 30m or 2h"))
     })
 }

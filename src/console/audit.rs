@@ -14,7 +14,7 @@ pub enum Came {
     Ordered,
     /// A member answered the command.
     Answered,
-    /// No member has answered yet; the command stays in the topic.
+    /// No member has answered yet, and the command stays in the topic; or nobody knows whether a dead letter went back.
     Unanswered,
     /// A session began.
     SignedIn,

@@ -17,6 +17,7 @@ use crate::record::{Headers, OutRecord};
 
 use super::audit::Entry;
 use super::index::{Listed, Place};
+use super::letters::Row;
 use super::tail::{changelog, is_of};
 
 /// A consumer group of the application.
@@ -38,8 +39,8 @@ pub trait Books: Send + Sync {
     fn order(&self, command: &Command) -> Result<()>;
     /// Writes a record of what somebody did.
     fn audit(&self, entry: &Entry) -> Result<()>;
-    /// All dead letters of a topic.
-    fn dead_letters(&self, topic: &TopicName) -> Result<DeadLetters>;
+    /// The dead letters of a topic that rest, without what they hold.
+    fn dead_letters(&self, topic: &TopicName) -> Result<BTreeMap<LetterPlace, Row>>;
     /// Sends a letter back, knowing these operations.
     fn replay(&self, place: &LetterPlace, known: &BTreeMap<OperationKey, Seen>, order: &ReplayOrder) -> Result<Replayed>;
     /// Groups, members, lag.
@@ -175,8 +176,8 @@ impl<C: Cluster> Books for KafkaBooks<C> {
         Ok(())
     }
 
-    fn dead_letters(&self, topic: &TopicName) -> Result<DeadLetters> {
-        DeadLetters::read(&self.cluster, topic)
+    fn dead_letters(&self, topic: &TopicName) -> Result<BTreeMap<LetterPlace, Row>> {
+        DeadLetters::heads(&self.cluster, topic, &|letter| Row::from(letter))
     }
 
     fn replay(&self, place: &LetterPlace, known: &BTreeMap<OperationKey, Seen>, order: &ReplayOrder) -> Result<Replayed> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::dead_letters::{Back, DeadLetters, Letter, Place};
+use crate::admin::dead_letters::{Back, Letter, Place};
 use crate::admin::replay::ReplayOrder;
 use crate::admin::views::Seen;
 use crate::error::{Error, Fault, Result, codes};
@@ -91,7 +91,7 @@ impl From<&Letter> for Row {
         Self {
             letter: l.place.to_string(),
             code: l.code.clone(),
-            reason: l.reason.clone(),
+            reason: crate::outbox::cut(&l.reason),
             step: l.step.as_ref().map(ToString::to_string),
             operation: l.operation.as_ref().map(ToString::to_string),
             origin: l.origin.clone(),
@@ -116,14 +116,13 @@ fn topic(console: &Console) -> Result<&TopicName> {
 /// `UNKNOWN_REFERENCE` where no topic is known; what the cluster says.
 pub fn list(console: &Console) -> Result<Letters> {
     let topic = topic(console)?;
-    let there = console.books.dead_letters(topic)?;
-    let mut rows: Vec<&Letter> = there.resting().collect();
-    rows.sort_by_key(|l| (l.since(), l.place.clone()));
+    let mut rows: Vec<(Place, Row)> = console.books.dead_letters(topic)?.into_iter().collect();
+    rows.sort_by(|(a, one), (b, other)| (one.since, a).cmp(&(other.since, b)));
     Ok(Letters {
         schema: "readback.dead-letters/1".to_owned(),
         topic: topic.to_string(),
         resting: rows.len(),
-        letters: rows.into_iter().take(SHOWN).map(Row::from).collect(),
+        letters: rows.into_iter().take(SHOWN).map(|(_, row)| row).collect(),
     })
 }
 
@@ -157,7 +156,9 @@ pub fn replay(
             Ok(Replayed { schema: "readback.replayed/1".to_owned(), letter: letter.to_owned(), to })
         }
         Err(e) => {
-            (entry.came, entry.code, entry.detail) = (Came::Refused, Some(e.code.to_string()), e.to_string());
+            // Nobody knows whether it went: that is no refusal.
+            entry.came = if e.code == codes::COMMIT_UNCLEAR { Came::Unanswered } else { Came::Refused };
+            (entry.code, entry.detail) = (Some(e.code.to_string()), crate::outbox::cut(&e.to_string()));
             console.note(&entry);
             Err(e)
         }
@@ -186,11 +187,10 @@ fn check(console: &Console, who: &Person, letter: &str, order: &ReplayOrder) -> 
             .because("operations are still being read: whether its ID is taken is not known yet")
             .next("try again in a moment"));
     }
-    let there: DeadLetters = console.books.dead_letters(topic)?;
-    let operation = there.letters.get(&place).and_then(|l| l.operation.clone());
+    let operation = console.books.dead_letters(topic)?.remove(&place).and_then(|row| row.operation);
     let mut known = BTreeMap::new();
     if let Some(operation) = operation {
-        let found = console.kept().index().find(operation.as_str(), None, None);
+        let found = console.kept().index().find(&operation, None, None);
         for listed in found {
             known.insert(listed.key.clone(), console.evidence(&listed.key)?);
         }

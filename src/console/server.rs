@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::to_bytes;
 use axum::extract::{ConnectInfo, Path, Request, State};
@@ -11,11 +12,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 
 use crate::error::{Error, Fault, codes};
+use crate::time::show_duration;
 
 use super::api::{self, Asked, BODY, ROUTES};
 use super::pages::{self, PAGES};
 use super::problem::Problem;
-use super::{Console, is_loopback};
+use super::{Console, is_loopback_host};
+
+/// Requests that are answered at once: each takes a thread of the process while Kafka is asked, an order up to 20 s.
+pub const AT_ONCE: usize = 64;
 
 /// Headers of every answer: nothing is run, nothing is framed, nothing is sent on, nothing is kept.
 const HEADERS: &[(header::HeaderName, &str)] = &[
@@ -63,10 +68,20 @@ async fn ask(
     answer: impl FnOnce(&Arc<Console>, &Asked) -> Response + Send + 'static,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY).await else { return too_large() };
+    let body = match tokio::time::timeout(console.body_within, to_bytes(body, BODY)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return too_large(),
+        Err(_) => return too_slow(console.body_within),
+    };
+    let Ok(place) = console.room.clone().try_acquire_owned() else { return busy() };
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let asked = Asked { operation, query, headers: parts.headers, body, from: from.ip().to_string() };
-    aside(move || answer(&console, &asked)).await
+    // The place is held until the answer is made, whether or not anybody still waits for it.
+    aside(move || {
+        let _place = place;
+        answer(&console, &asked)
+    })
+    .await
 }
 
 /// Answers where it may wait for Kafka.
@@ -80,6 +95,20 @@ async fn aside(answer: impl FnOnce() -> Response + Send + 'static) -> Response {
 fn too_large() -> Response {
     let e = Error::new(codes::BAD_VALUE, Fault::Configuration, "reading the body of a request").because("it takes 64 KB at most");
     Problem::of(&e).into_response()
+}
+
+fn too_slow(limit: Duration) -> Response {
+    let detail = format!("the body of the request did not come within {}", show_duration(limit));
+    Problem::coded(StatusCode::REQUEST_TIMEOUT, &codes::BAD_VALUE.to_string(), detail, None).into_response()
+}
+
+fn busy() -> Response {
+    let e = Error::new(codes::CONSOLE_BUSY, Fault::Unreachable, "asking the console")
+        .because(format!("{AT_ONCE} requests are being answered already"))
+        .next("try again in a moment");
+    let mut response = Problem::of(&e).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// Where nobody has to sign in, only this machine may ask, and under a name of its own: another site's name that points here must not
@@ -112,8 +141,4 @@ fn refusal(console: &Console, request: &Request) -> Option<Error> {
     let origin = text(header::ORIGIN).filter(|o| *o != "null");
     let same_origin = origin.is_none_or(|o| o.split_once("://").is_some_and(|(_, of)| of == host));
     if same_site && same_origin { None } else { refused(format!("a form came from {}", origin.unwrap_or("another site"))) }
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    is_loopback(host) || is_loopback(&format!("{host}:0"))
 }

@@ -94,12 +94,15 @@ pub const TRIES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses that are remembered.
 const ADDRESSES: usize = 4_096;
+/// Stands for all others.
+const REST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
 impl Tries {
     /// How long this address must wait, where it was wrong too often.
     pub fn wait(&self, from: IpAddr, now: WallTime) -> Option<Duration> {
         let tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, since) = tries.get(&network(from))?;
+        let rest = || tries.get(&REST).filter(|_| tries.len() >= ADDRESSES);
+        let (count, since) = tries.get(&network(from)).or_else(rest)?;
         let over = since.plus(WINDOW);
         (*count >= TRIES && now < over).then(|| over.since(now).max(Duration::from_secs(1)))
     }
@@ -107,12 +110,11 @@ impl Tries {
     pub fn wrong(&self, from: IpAddr, now: WallTime) {
         let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tries.retain(|_, (_, since)| now < since.plus(WINDOW));
-        let room = tries.len() < ADDRESSES;
-        match tries.get_mut(&network(from)) {
-            Some((count, _)) => *count = count.saturating_add(1),
-            None if room => drop(tries.insert(network(from), (1, now))),
-            None => {}
-        }
+        // Beyond what is remembered all networks count as one: whoever has many is bounded, too.
+        let full = tries.len() >= ADDRESSES && !tries.contains_key(&network(from));
+        let network = if full { REST } else { network(from) };
+        let (count, _) = tries.entry(network).or_insert((0, now));
+        *count = count.saturating_add(1);
     }
 }
 
@@ -181,5 +183,20 @@ mod tests {
         assert_eq!(tries.wait(from("2001:db8::3"), NOW), Some(WINDOW));
         assert_eq!((tries.wait(from("127.0.0.1"), NOW), tries.wait(from("2001:db8:1::1"), NOW)), (None, None));
         assert_eq!(tries.wait(from("2001:db8::3"), NOW.plus(WINDOW)), None);
+    }
+
+    /// If this broke, whoever has more networks than are remembered could try, and fill the audit topic, without a bound.
+    #[test]
+    fn networks_beyond_those_that_are_remembered_are_bounded_together() {
+        let tries = Tries::default();
+        let from = |n: usize| IpAddr::V4(u32::try_from(n).expect("an address").to_be_bytes().into());
+        (1..=ADDRESSES).for_each(|n| tries.wrong(from(n), NOW));
+        assert_eq!(tries.wait(from(1), NOW), None);
+        for n in 0..TRIES as usize {
+            assert_eq!(tries.wait(from(10_000 + n), NOW), None);
+            tries.wrong(from(10_000 + n), NOW);
+        }
+        assert_eq!((tries.wait(from(20_000), NOW), tries.wait(from(1), NOW)), (Some(WINDOW), None));
+        assert!(tries.0.lock().expect("held").len() <= ADDRESSES + 1);
     }
 }

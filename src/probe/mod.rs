@@ -50,13 +50,15 @@ pub struct Claim {
     pub evidence: String,
 }
 
-/// An effect that was made, for whoever cleans up.
+/// An effect that was made, or may have been, for whoever cleans up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Made {
     /// The key on the wire.
     pub key: String,
     /// The target's reference of it, where it told one.
     pub reference: Option<String>,
+    /// Whether an answer says that it is there; else nobody knows.
+    pub certain: bool,
 }
 
 /// What a probe came to.

@@ -76,10 +76,11 @@ impl Play<'_> {
     fn call(&mut self, what: &'static str, key: &WireKey, parameters: &Parameters) -> Result<std::result::Result<Answer, String>> {
         let request = self.probe.render(key, parameters)?;
         let end = self.probe.send(self.port, request)?;
-        Ok(self.took(what, end))
+        Ok(self.took(what, key, end))
     }
 
-    fn took(&mut self, what: &'static str, end: Finished) -> std::result::Result<Answer, String> {
+    fn took(&mut self, what: &'static str, key: &WireKey, end: Finished) -> std::result::Result<Answer, String> {
+        self.made(key, &end.wire);
         match end.wire.clone() {
             Wire::Answered(answer) => {
                 self.answers.push((what, end, answer.clone()));
@@ -90,9 +91,22 @@ impl Play<'_> {
         }
     }
 
-    fn made(&mut self, key: &WireKey, answer: &Answer) {
-        let (_, reference, _) = self.probe.call.classify(answer);
-        self.report.made.push(Made { key: key.to_string(), reference });
+    /// Lists what a call made, or may have made: no certain answer is no proof that nothing is there.
+    fn made(&mut self, key: &WireKey, wire: &Wire) {
+        let (certain, reference) = match wire {
+            Wire::NotSent(_) => return,
+            Wire::MaybeSent(_) => (false, None),
+            Wire::Answered(answer) => match self.probe.call.classify(answer) {
+                (AnswerClass::Applied | AnswerClass::InProgress, reference, _) => (true, reference),
+                (AnswerClass::Unknown | AnswerClass::KeyConflict, reference, _) => (false, reference),
+                _ => return,
+            },
+        };
+        let key = key.to_string();
+        match self.report.made.iter_mut().find(|m| m.key == key) {
+            Some(m) => (m.certain, m.reference) = (m.certain || certain, m.reference.take().or(reference)),
+            None => self.report.made.push(Made { key, reference, certain }),
+        }
     }
 
     fn read(&self, parameters: &Parameters, key: &WireKey) -> Result<Verdict> {
@@ -148,7 +162,6 @@ impl Play<'_> {
             }
         };
         let (class, reference, _) = self.probe.call.classify(&answer);
-        self.made(key, &answer);
         let good = class == AnswerClass::Applied || (later && class == AnswerClass::InProgress);
         let mut evidence = format!("{} reads as {}", answer.status, word(class));
         evidence += &reference.map(|r| format!(", reference {r}")).unwrap_or_default();
@@ -188,14 +201,10 @@ impl Play<'_> {
     fn only_its_own(&mut self, key: &WireKey) -> Result<()> {
         let says = "`ours` takes its own effect only, also beside one with the same content";
         let second = self.probe.key("second");
-        let answer = match self.call("a second operation", &second, &self.probe.parameters)? {
-            Ok(answer) => answer,
-            Err(why) => {
-                self.claim("ours", says, Finding::NotTried, why);
-                return Ok(());
-            }
-        };
-        self.made(&second, &answer);
+        if let Err(why) = self.call("a second operation", &second, &self.probe.parameters)? {
+            self.claim("ours", says, Finding::NotTried, why);
+            return Ok(());
+        }
         std::thread::sleep(self.lag());
         let (first, other) = (self.read(&self.probe.parameters, key)?, self.read(&self.probe.parameters, &second)?);
         let unused = self.read(&self.probe.parameters, &self.probe.key("unused"))?;
@@ -288,7 +297,7 @@ impl Play<'_> {
         let request = || self.probe.render(&key, &self.probe.parameters);
         let (one, two) = (self.probe.start(self.port, request()?)?, self.probe.start(self.port, request()?)?);
         let (one, two) = (self.probe.wait(&one)?, self.probe.wait(&two)?);
-        let (one, two) = (self.took("twice at once", one), self.took("twice at once", two));
+        let (one, two) = (self.took("twice at once", &key, one), self.took("twice at once", &key, two));
         let says = "the same request twice at once has one effect";
         let (one, two) = match (one, two) {
             (Ok(one), Ok(two)) => (one, two),
@@ -299,7 +308,6 @@ impl Play<'_> {
         };
         let running = self.probe.call.dedupe.as_ref().and_then(|d| d.while_running);
         let told = running.is_some_and(|s| one.status == s || two.status == s);
-        self.made(&key, if Some(one.status) == running { &two } else { &one });
         let (finding, evidence) = match self.one_effect(&key, &one, &two, readable)? {
             (Finding::NotTried, _) if told => (Finding::Holds, format!("answers {} and {}", one.status, two.status)),
             other => other,
@@ -339,12 +347,10 @@ impl Play<'_> {
             return Ok(());
         };
         let end = self.probe.send(self.port, request)?;
+        self.made(&key, &end.wire);
         let (finding, evidence) = match end.wire {
             Wire::Answered(answer) => {
                 let (class, ..) = self.probe.call.classify(&answer);
-                if class == AnswerClass::Applied {
-                    self.made(&key, &answer);
-                }
                 let finding = match class {
                     AnswerClass::Rejected => Finding::Holds,
                     AnswerClass::Unknown => Finding::DoesNotHold,

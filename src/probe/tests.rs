@@ -54,6 +54,7 @@ enum Lie {
     RejectsOtherwise,
     WrongClock,
     WaitsInWords,
+    LosesAnswers,
 }
 
 struct Order {
@@ -143,7 +144,12 @@ impl HttpPort for Target {
             headers.push(("retry-after".to_owned(), "in a while".to_owned()));
         }
         let wrong = Duration::from_secs(if self.lie == Lie::WrongClock { 30 } else { 0 });
-        let wire = Wire::Answered(Answer { status, headers, body: Bytes::from(body.to_string()) });
+        let lost = self.lie == Lie::LosesAnswers && r.method != "GET";
+        let wire = if lost {
+            Wire::MaybeSent("the connection broke".into())
+        } else {
+            Wire::Answered(Answer { status, headers, body: Bytes::from(body.to_string()) })
+        };
         let now = SystemClock.now().wall;
         let whole = crate::time::WallTime(now.plus(wrong).0 / 1000 * 1000);
         done(Finished { wire, began, ended: now, target_date: Some(whole) });
@@ -210,6 +216,17 @@ fn each_lie_is_caught_by_its_claim() {
         let (lie, name, report) = thread.join().unwrap();
         assert_eq!(finding(&report, name), Finding::DoesNotHold, "{lie:?}: {report:#?}");
     }
+}
+
+/// If this broke, an effect whose answer was lost would stand in the sandbox, and nobody would be told where.
+#[test]
+fn what_may_have_been_made_is_listed_too() {
+    let (report, target) = probed(Lie::LosesAnswers);
+    assert!(!report.reached && !report.is_broken(), "{report:#?}");
+    let made: Vec<_> = report.made.iter().map(|m| (m.key.clone(), m.certain)).collect();
+    let stored = target.books.lock().unwrap().orders[0].body["ref"].as_str().unwrap().to_owned();
+    assert_eq!(made, [(stored, false)]);
+    assert!(probed(Lie::None).0.made.iter().all(|m| m.certain));
 }
 
 /// If this broke, a sandbox that is not there would be reported as one that keeps its word.

@@ -12,7 +12,8 @@ use crate::kafka::Cluster;
 use crate::runtime::error_of;
 use crate::state::StateManager;
 
-use super::plan::Plan;
+use super::look;
+use super::plan::{self, Plan};
 
 /// How often a deleted topic is looked for, and how long in between.
 const LOOKS: u32 = 300;
@@ -20,10 +21,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Resets; `note` is kept.
 pub(super) fn act<C: Cluster>(cluster: &C, app: &ApplicationId, plan: &Plan, note: &Value) -> Result<()> {
+    let admin = cluster.admin().map_err(error_of)?;
+    // Looking took its time: who has joined meanwhile would lose its topics at work.
+    if let Some(alive) = plan::alive(&look::members(admin.as_ref(), app)?) {
+        return Err(Error::new(codes::SILENT_RESET, Fault::Verdict, format!("resetting {app}"))
+            .because(alive)
+            .next("nothing was changed"));
+    }
     for dir in &plan.directories {
         StateManager::remove(dir)?;
     }
-    let admin = cluster.admin().map_err(error_of)?;
     let to: Vec<_> = plan.moves.iter().map(|m| (m.tp.clone(), m.to)).collect();
     if !to.is_empty() {
         admin.reposition(&GroupId::new(app.as_str()), &to).map_err(error_of)?;

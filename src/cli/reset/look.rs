@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::admin::views;
+use crate::agent::intake_topic;
 use crate::app::check::internal;
 use crate::app::counts_to_be;
 use crate::app::deployed::stored;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
-use crate::error::{Error, Result};
-use crate::ids::{GroupId, TopicName, Tp};
+use crate::error::{Error, Fault, Result, codes};
+use crate::ids::{ApplicationId, GroupId, TopicName, Tp};
 use crate::intents::topics as names;
 use crate::kafka::{Admin, Cluster, Isolation};
 use crate::offset::NextOffset;
@@ -18,6 +20,9 @@ use crate::runtime::error_of;
 use crate::time::WallTime;
 
 use super::plan::{Move, Operations, Plan};
+
+/// How long the intake may take to be read.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Where reading of the sources begins anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,15 +45,17 @@ pub(super) fn look<C: Cluster>(
 ) -> Result<Plan> {
     let app = &application.id;
     let admin = cluster.admin().map_err(error_of)?;
-    let groups = [GroupId::new(app.as_str()), GroupId::new(names::effects_unit(app).as_str())];
-    let mut members = Vec::new();
-    for group in &groups {
-        let found = admin.members(group).map_err(error_of)?;
-        members.extend(found.into_iter().map(|m| (group.clone(), format!("{} ({})", m.client_id, m.host))));
-    }
+    let groups = groups(app);
+    let members = members(admin.as_ref(), app)?;
     let (topics, left) = topics(cluster, admin.as_ref(), application, config)?;
-    let operations = match application.has_effects() {
-        true => operations(cluster, application, &topics, now)?,
+    // This version may have no effects any more: the ledger of the one before goes all the same.
+    let knows = |name: TopicName| topics.iter().any(|(t, _)| *t == name);
+    let effects = application.has_effects() || knows(names::ledger_changelog(app)) || knows(names::changelog(app, "operations"));
+    let operations = match effects {
+        true => {
+            let waiting = waiting(cluster, admin.as_ref(), app, &topics)?;
+            Operations { waiting, ..operations(cluster, application, &topics, now)? }
+        }
         false => Operations::default(),
     };
     Ok(Plan {
@@ -61,6 +68,20 @@ pub(super) fn look<C: Cluster>(
         members,
         operations,
     })
+}
+
+fn groups(app: &ApplicationId) -> [GroupId; 2] {
+    [GroupId::new(app.as_str()), GroupId::new(names::effects_unit(app).as_str())]
+}
+
+/// Who is a member of the application's groups now.
+pub(super) fn members(admin: &dyn Admin, app: &ApplicationId) -> Result<Vec<(GroupId, String)>> {
+    let mut members = Vec::new();
+    for group in groups(app) {
+        let found = admin.members(&group).map_err(error_of)?;
+        members.extend(found.into_iter().map(|m| (group.clone(), format!("{} ({})", m.client_id, m.host))));
+    }
+    Ok(members)
 }
 
 /// Topics that this version or the deployed one made for itself, as far as they are there; and others under the application's name.
@@ -119,6 +140,38 @@ fn operations<C: Cluster>(cluster: &C, application: &Application, there: &[(Topi
     Ok(told)
 }
 
+/// Whether requests wait in the intake: they were taken from their sources, and nobody has admitted them.
+fn waiting<C: Cluster>(cluster: &C, admin: &dyn Admin, app: &ApplicationId, there: &[(TopicName, u32)]) -> Result<bool> {
+    let topic = intake_topic(app);
+    let partitions = there.iter().find(|(t, _)| *t == topic).map_or(0, |(_, n)| *n);
+    let tps: Vec<Tp> = (0..partitions).map(|p| Tp::new(topic.clone(), p as i32)).collect();
+    if tps.is_empty() {
+        return Ok(false);
+    }
+    let read: BTreeMap<Tp, NextOffset> = admin.committed(&groups(app)[0], &tps).map_err(error_of)?.into_iter().collect();
+    let mut reader = cluster.reader(Isolation::Committed).map_err(error_of)?;
+    let (mut from, mut ends) = (Vec::new(), Vec::new());
+    for tp in tps {
+        let (first, end) = reader.ends(&tp, Isolation::Committed).map_err(error_of)?;
+        let at = read.get(&tp).map_or(first, |at| (*at).max(first));
+        from.push((tp.clone(), at));
+        ends.push((tp, at, end));
+    }
+    reader.assign(&from).map_err(error_of)?;
+    // Markers of transactions take offsets, too: only a record counts.
+    let until = Instant::now() + LIMIT;
+    while ends.iter().any(|(tp, at, end)| reader.position(tp).unwrap_or(*at) < *end) {
+        if reader.poll(Duration::from_millis(100)).map_err(error_of)?.is_some() {
+            return Ok(true);
+        }
+        if Instant::now() > until {
+            let doing = format!("reading {topic} to its end");
+            return Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, doing).next("check --brokers, and try again"));
+        }
+    }
+    Ok(false)
+}
+
 fn moves<C: Cluster>(cluster: &C, admin: &dyn Admin, application: &Application, group: &GroupId, to: To) -> Result<Vec<Move>> {
     let mut tps = Vec::new();
     for topic in application.topology.external_sources() {
@@ -143,7 +196,9 @@ fn moves<C: Cluster>(cluster: &C, admin: &dyn Admin, application: &Application, 
             // Nothing so late is there: what comes from now on.
             To::At(_) => at.get(&tp).copied().flatten().unwrap_or(end),
         };
-        moves.push(Move { from: from.get(&tp).copied(), tp, to });
+        let from = from.get(&tp).copied();
+        // A position that has run out tells nothing of what was read.
+        moves.push(Move { from, tp, to, again: to < from.unwrap_or(end) });
     }
     Ok(moves)
 }

@@ -48,7 +48,7 @@ pub struct ResetArgs {
     #[arg(long, requires = "reason")]
     forget_operations: bool,
     /// Why; kept in the topic <app>-deployed.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: Option<String>,
     /// Who does it.
     #[arg(long, env = "USER", default_value = "unknown")]

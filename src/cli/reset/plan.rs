@@ -14,6 +14,8 @@ pub(super) struct Move {
     pub tp: Tp,
     pub from: Option<NextOffset>,
     pub to: NextOffset,
+    /// Whether records that may have been read are read again.
+    pub again: bool,
 }
 
 /// What is known of the operations whose records would go.
@@ -23,6 +25,8 @@ pub(super) struct Operations {
     pub open: BTreeMap<String, usize>,
     /// Ended ones whose deadline is ahead: read again, they would be sent again.
     pub due: usize,
+    /// Whether requests wait that were taken from their sources, and that nobody has admitted.
+    pub waiting: bool,
     /// Whether the ledger that should be there can't be read.
     pub unreadable: bool,
 }
@@ -46,13 +50,7 @@ impl Plan {
     /// What forbids it, each in a sentence. A person may take the loss of operations upon themselves, nothing else.
     pub fn refusals(&self, forget: bool) -> Vec<String> {
         let mut all = Vec::new();
-        if !self.members.is_empty() {
-            let who: Vec<_> = self.members.iter().map(|(group, member)| format!("{member} of {group}")).collect();
-            all.push(format!(
-                "members are alive: {}. Stop all; one that was stopped stays listed for a session timeout",
-                who.join(", ")
-            ));
-        }
+        all.extend(alive(&self.members));
         if forget {
             return all;
         }
@@ -72,6 +70,13 @@ impl Plan {
                 self.operations.due
             ));
         }
+        if self.operations.waiting {
+            all.push(
+                "requests wait in the intake, taken from their sources and not yet admitted: they would be gone. \
+                 Let members work them off, or take it upon you: --forget-operations --reason"
+                    .into(),
+            );
+        }
         if self.operations.unreadable {
             all.push(
                 "the ledger is not there, so nobody can say what is open; look at the target, then: --forget-operations --reason"
@@ -83,8 +88,16 @@ impl Plan {
 
     /// Whether anything is read a second time.
     fn goes_back(&self) -> bool {
-        self.moves.iter().any(|m| m.from.is_some_and(|from| m.to < from))
+        self.moves.iter().any(|m| m.again)
     }
+}
+
+/// That members are alive, where there are any.
+pub(super) fn alive(members: &[(GroupId, String)]) -> Option<String> {
+    let who: Vec<_> = members.iter().map(|(group, member)| format!("{member} of {group}")).collect();
+    (!who.is_empty()).then(|| {
+        format!("members are alive: {}. Stop all; one that was stopped stays listed for a session timeout", who.join(", "))
+    })
 }
 
 #[cfg(test)]
@@ -92,7 +105,7 @@ mod tests {
     use super::*;
 
     fn plan(from: i64, to: i64) -> Plan {
-        let moves = vec![Move { tp: Tp::new("requests", 0), from: Some(NextOffset(from)), to: NextOffset(to) }];
+        let moves = vec![Move { tp: Tp::new("requests", 0), from: Some(NextOffset(from)), to: NextOffset(to), again: to < from }];
         Plan { moves, ..Plan::default() }
     }
 

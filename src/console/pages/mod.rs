@@ -19,12 +19,12 @@ use maud::{Markup, html};
 
 use crate::error::{Error, Result};
 
-use super::Console;
 use super::api::Asked;
 use super::people::Person;
 use super::problem;
 use super::search::escape;
 use super::session::Claim;
+use super::{Console, is_loopback_host};
 
 /// A page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,15 +146,22 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
 /// Who has signed in; `None` where somebody should.
 fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
     let Some(people) = &console.people else { return Ok(Some(Visitor::Anyone)) };
-    let Some(cookie) = cookie(headers, session_cookie(console)) else { return Ok(None) };
+    let Some(cookie) = cookie(headers, session_cookie(console, headers)) else { return Ok(None) };
     let Some(claim) = console.sessions.read(&cookie, console.now()) else { return Ok(None) };
     let person = people.known(&claim.name, &claim.token)?;
     Ok(person.map(|person| Visitor::Known { person, claim, cookie }))
 }
 
+/// Whether cookies go over TLS only: away from loopback, and where a proxy on this machine passes a name or a protocol of its own.
+fn secure(console: &Console, headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
+    let named = text("host").is_some_and(|host| !is_loopback_host(host));
+    console.secure || named || text("x-forwarded-proto").is_some_and(|p| p.eq_ignore_ascii_case("https"))
+}
+
 /// The name of the session's cookie: over TLS one that no other host can set.
-fn session_cookie(console: &Console) -> &'static str {
-    if console.secure { "__Host-readback" } else { "readback" }
+fn session_cookie(console: &Console, headers: &HeaderMap) -> &'static str {
+    if secure(console, headers) { "__Host-readback" } else { "readback" }
 }
 
 fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {

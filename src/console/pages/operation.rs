@@ -83,7 +83,9 @@ fn wanted(asked: &Asked, get: &dyn Fn(&str) -> Option<String>) -> Result<Wanted>
 
 fn outcome(done: &Ordered) -> (StatusCode, Markup) {
     match &done.answer {
-        Some((None, detail)) => (StatusCode::OK, html! { div.notice.good role="status" { p { "Done: " (detail) "." } } }),
+        Some((None, detail)) => {
+            (StatusCode::OK, html! { div.notice.good role="status" { p { "Taken by the member: " (detail) "." } } })
+        }
         Some((Some(code), detail)) => {
             let stale = *code == codes::STALE_VERSION.to_string();
             let status = if stale { StatusCode::CONFLICT } else { StatusCode::UNPROCESSABLE_ENTITY };

@@ -15,7 +15,7 @@ use crate::console::search::{escape, pairs};
 use crate::error::{Error, Fault, Result, codes};
 
 use super::operation::form_refused;
-use super::{Page, View, Visitor, cookie, html_page, layout, redirect, session_cookie};
+use super::{Page, View, Visitor, cookie, html_page, layout, redirect, secure, session_cookie};
 
 /// The cookie that the sign-in form belongs to.
 const BEFORE: &str = "readback-form";
@@ -70,13 +70,17 @@ fn begin(console: &Console, asked: &Asked) -> Result<Response> {
     let mut response = redirect(&to(asked));
     set(
         &mut response,
-        &format!("{}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{}", session_cookie(console), secure(console)),
+        &format!(
+            "{}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{}",
+            session_cookie(console, &asked.headers),
+            tls_only(console, asked)
+        ),
     );
     Ok(response)
 }
 
-fn secure(console: &Console) -> &'static str {
-    if console.secure { "; Secure" } else { "" }
+fn tls_only(console: &Console, asked: &Asked) -> &'static str {
+    if secure(console, &asked.headers) { "; Secure" } else { "" }
 }
 
 fn set(response: &mut Response, cookie: &str) {
@@ -89,7 +93,10 @@ fn form(console: &Arc<Console>, asked: &Asked, e: Option<&Error>) -> Response {
     let before = secret();
     let status = e.map_or(StatusCode::OK, problem::status);
     let mut response = html_page(status, shown(console, asked, &before, e));
-    set(&mut response, &format!("{BEFORE}={before}; Path=/sign-in; HttpOnly; SameSite=Strict; Max-Age=3600{}", secure(console)));
+    set(
+        &mut response,
+        &format!("{BEFORE}={before}; Path=/sign-in; HttpOnly; SameSite=Strict; Max-Age=3600{}", tls_only(console, asked)),
+    );
     response
 }
 
@@ -127,7 +134,7 @@ pub fn out(view: &View<'_>, asked: &Asked) -> Result<Response> {
     view.console.sessions.end(claim, now);
     view.console.note(&Entry::new(now, &person.name, &asked.from, "sign_out", Came::SignedOut));
     let mut response = redirect("/sign-in");
-    let name = session_cookie(view.console);
-    set(&mut response, &format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{}", secure(view.console)));
+    let name = session_cookie(view.console, &asked.headers);
+    set(&mut response, &format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{}", tls_only(view.console, asked)));
     Ok(response)
 }

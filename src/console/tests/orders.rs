@@ -3,8 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::console::act::Action;
-use crate::console::api::{Call, ROUTES};
+use crate::console::api::{self, ROUTES};
+use crate::console::people::{Role, make};
 use crate::intents::{CommandKind, Decision, Resolution};
+
+use crate::kafka::Class;
+use crate::kafka::memory::Call;
 
 use super::served::{PEOPLE, Served, awaiting, parked};
 
@@ -119,6 +123,11 @@ fn a_decision_binds_to_the_plan_that_was_shown() {
 fn the_second_person_shows_a_token_of_their_own() {
     let s = Served::new();
     s.ledger(&parked("op-1"));
+    // The same person under another token, and another spelling.
+    let (again, line) = make("Olga", &[Role::Operator]).expect("a token");
+    let file = s.dir.path().join("tokens");
+    let lines = std::fs::read_to_string(&file).expect("reads");
+    std::fs::write(&file, format!("{lines}{line}\n")).expect("writes");
     let order = |second: Option<&str>| {
         let mut body = body(Action::Resolve(Resolution::NotApplied), 7, "");
         if let Some(token) = second {
@@ -128,7 +137,7 @@ fn the_second_person_shows_a_token_of_their_own() {
     };
     let alone = order(None);
     assert_eq!((alone.status, alone.code().as_str()), (422, "RB0710"), "{alone:?}");
-    for token in [&s.tokens["olga"], &s.tokens["vera"], &s.tokens["anna"], "otto"] {
+    for token in [&again, &s.tokens["olga"], &s.tokens["vera"], &s.tokens["anna"], "otto"] {
         let got = order(Some(token));
         assert_eq!((got.status, got.code().as_str()), (403, "RB0802"), "{got:?}");
     }
@@ -215,7 +224,7 @@ fn the_document_names_the_routes_that_exist() {
         assert_eq!(s.send(other, &concrete, &headers, "").status, 405, "{path}");
     }
     let orders = ROUTES.iter().filter(|r| r.call.orders()).count();
-    assert_eq!((orders, ROUTES.iter().filter(|r| r.call == Call::Session).count()), (7, 1));
+    assert_eq!((orders, ROUTES.iter().filter(|r| r.call == api::Call::Session).count()), (7, 1));
     // Every reference leads somewhere.
     let text = document.to_string();
     for part in text.split("\"$ref\":\"#").skip(1) {
@@ -256,6 +265,32 @@ fn a_dead_letter_goes_back_once() {
     let came: Vec<Value> = s.audited().iter().map(|a| json!([a["who"], a["came"]])).collect();
     assert!(came.contains(&json!(["vera", "refused"])) && came.contains(&json!(["olga", "answered"])), "{came:?}");
     assert_eq!(s.audited().last().map(|a| a["letter"].clone()), Some(json!(letter)));
+}
+
+/// If this broke, the audit topic would say that nothing was sent, where nobody knows.
+#[test]
+fn a_replay_whose_commit_is_unclear_is_not_called_refused() {
+    let s = Served::new();
+    let letter = s.letter("it can't be read");
+    s.cluster.fail_next(Call::Commit, None, Class::OutcomeUnknown);
+    let headers = [("Authorization", format!("Bearer {}", s.tokens["olga"])), ("Content-Type", "application/json".to_owned())];
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    let path = format!("/api/v1/dead-letters/{letter}/replay");
+    let got = s.send("POST", &path, &headers, &json!({ "reason": "it is mended" }).to_string());
+    assert_eq!(got.code(), "RB0306", "{got:?}");
+    let last = s.audited().pop().expect("audited");
+    assert_eq!((last["came"].as_str(), last["code"].as_str()), (Some("unanswered"), Some("RB0306")), "{last}");
+}
+
+/// If this broke, anybody with a token could fill the topic that is kept for ever.
+#[test]
+fn what_a_refused_order_says_is_cut_in_the_audit_topic() {
+    let s = Served::new();
+    let long = "x".repeat(20_000);
+    let got = s.order("vera", &format!("{long}/cancel"), &json!({ "reason": long, "tenant": long, "step": long }));
+    assert_eq!(got.code(), "RB0802", "{got:?}");
+    let last = s.audited().pop().expect("audited").to_string();
+    assert!(last.len() < 8_000, "{} bytes", last.len());
 }
 
 /// If this broke, a list would leave operations out, or a filter would be passed over without a word.

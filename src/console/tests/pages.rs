@@ -94,10 +94,10 @@ fn an_operator_resolves_from_the_page_once() {
     );
     let done = s.post(&cookie, path, &body);
     assert_eq!(done.status, 200, "{done:?}");
-    assert!(done.body.contains("Done: resolved_applied") && done.body.contains("resolved applied"), "{}", done.body);
+    assert!(done.body.contains("Taken by the member: resolved_applied") && done.body.contains("resolved applied"), "{}", done.body);
     // Sent again: the same answer, and nothing more is written.
     let again = s.post(&cookie, path, &body);
-    assert!(again.body.contains("Done: resolved_applied"), "{}", again.body);
+    assert!(again.body.contains("Taken by the member: resolved_applied"), "{}", again.body);
     let commands = s.commands();
     assert_eq!(commands.len(), 1);
     assert_eq!((commands[0].by.as_str(), commands[0].reason.as_str()), ("olga", "it is in the books"));

@@ -100,6 +100,7 @@ impl Served {
         };
         let mut console = Console::start(&cluster, &app, &settings, clock.clone()).expect("starts");
         console.answer_within = if member { SPAN } else { Duration::from_millis(300) };
+        console.body_within = Duration::from_secs(2);
         console.dead_letters = Some(TopicName::new("orders.dead"));
         let until = Instant::now() + SPAN;
         while !console.kept().progress().whole {

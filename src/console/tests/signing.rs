@@ -1,8 +1,11 @@
 //! Who may look at all: sign-in, sessions, and a console without sign-in.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::{Secret, SecretRef};
+use crate::console::server::AT_ONCE;
 use crate::console::session::TRIES;
 use crate::console::{Console, Settings};
 use crate::error::codes;
@@ -56,19 +59,22 @@ fn nothing_is_shown_without_a_session_that_holds() {
     assert!(came.contains(&"\"sign_in\" \"refused\"".to_owned()), "{came:?}");
 }
 
-/// If this broke, tokens could be tried as fast as the process answers.
+/// If this broke, a stranger could fill the audit topic with wrong tokens; or lock out everybody behind the same proxy.
 #[test]
-fn wrong_tokens_are_bounded() {
+fn wrong_tokens_are_bounded_and_right_ones_are_not() {
     let s = Served::new();
+    let wrong = || s.send("GET", "/api/v1/overview", &[("Authorization", "Bearer rbt_wrong")], "");
     for _ in 0..TRIES {
         assert_eq!(s.try_sign_in("rbt_wrong").status, 401);
     }
-    let got = s.try_sign_in(&s.tokens["olga"]);
+    let got = s.try_sign_in("rbt_wrong");
     assert_eq!((got.status, got.header("retry-after")), (429, None), "{got:?}");
-    let api = s.api("olga", "/overview");
+    let api = wrong();
     assert_eq!((api.status, api.code().as_str(), api.header("retry-after")), (429, "RB0803", Some("60")));
+    assert_eq!(s.audited().len(), TRIES as usize);
+    assert_eq!((s.api("olga", "/overview").status, s.try_sign_in(&s.tokens["olga"]).status), (200, 303));
     s.clock.advance(Duration::from_secs(60));
-    assert_eq!(s.api("olga", "/overview").status, 200);
+    assert_eq!(wrong().status, 401);
 }
 
 /// If this broke, another site could sign a person in as somebody else, or lead them away once they are.
@@ -179,4 +185,57 @@ fn away_from_loopback_cookies_go_over_tls_only() {
     settings.listen = "127.0.0.1:0".to_owned();
     assert!(!secure(&settings));
     assert_eq!(field("<form><input name=\"a\" value=\"b\">", "<form", "a"), "b");
+}
+
+/// If this broke, a session would go over the wire in the clear where a proxy on the same machine ends TLS.
+#[test]
+fn behind_a_proxy_on_this_machine_cookies_go_over_tls_only() {
+    let s = Served::new();
+    for proxy in [("Host", "console.acme.example"), ("X-Forwarded-Proto", "https")] {
+        let form = s.send("GET", "/sign-in", &[proxy], "");
+        let before = form.header("set-cookie").expect("a cookie").to_owned();
+        assert!(before.contains("; Secure"), "{before}");
+        let body = format!("form={}&token={}", form_token(&form.body), s.tokens["olga"]);
+        let cookie = before.split(';').next().expect("a value");
+        let got = s.send("POST", "/sign-in", &[proxy, ("Cookie", cookie)], &body);
+        let session = got.header("set-cookie").expect("a session").to_owned();
+        assert!(session.starts_with("__Host-readback=") && session.contains("; Secure"), "{session}");
+        let session = session.split(';').next().expect("a value");
+        assert_eq!(s.send("GET", "/", &[proxy, ("Cookie", session)], "").status, 200);
+        assert_eq!(s.page(session, "/").status, 303, "not in the clear");
+    }
+}
+
+/// If this broke, everybody would sign their own cookies under a secret that is found in an afternoon, or is empty.
+#[test]
+fn a_session_secret_that_is_short_is_refused() {
+    let s = Served::new();
+    let start = |secret: &str| {
+        let settings = Settings {
+            tokens: Some(s.dir.path().join("tokens")),
+            session: Duration::from_secs(1),
+            session_secret: Some(SecretRef::Literal(Secret::new(secret))),
+            listen: "127.0.0.1:0".to_owned(),
+        };
+        Console::start(&s.cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)
+    };
+    assert_eq!((start(""), start("hunter2"), start(&"x".repeat(32))), (Some(codes::BAD_VALUE), Some(codes::BAD_VALUE), None));
+}
+
+/// If this broke, whoever asks often enough would take all threads, or hold a connection for ever by a body that never comes.
+#[test]
+fn requests_are_bounded_in_number_and_time() {
+    let s = Served::new();
+    let all = s.console.room.clone().try_acquire_many_owned(AT_ONCE as u32).expect("all of it");
+    let got = s.api("olga", "/overview");
+    assert_eq!((got.status, got.code().as_str(), got.header("retry-after")), (503, "RB0806", Some("1")), "{got:?}");
+    drop(all);
+    assert_eq!(s.api("olga", "/overview").status, 200);
+    let mut slow = std::net::TcpStream::connect(s.address).expect("connects");
+    let head = format!("POST /sign-in HTTP/1.1\r\nHost: {}\r\nContent-Length: 9\r\n\r\nf", s.address);
+    slow.write_all(head.as_bytes()).expect("writes");
+    slow.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+    let mut answer = [0; 12];
+    slow.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 408");
 }
