@@ -126,7 +126,7 @@ fn prefix_bytes(store: &StoreHandle, text: &str) -> Result<Bytes> {
 
 fn unhex(text: &str) -> Option<Bytes> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 || !text.is_ascii() {
+    if !digits.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     let bytes = digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());

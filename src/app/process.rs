@@ -255,7 +255,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         session_timeout: config.group.session_timeout.0,
         create_topics: config.topics.create,
         finish_within: config.stop_within.0 / 2,
-        accept_loss: config.topics.accept_loss.iter().map(|t| TopicName::new(t)).collect(),
+        accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),
         replication: config.topics.replication,
         ..RuntimeOptions::default()
     }

@@ -92,7 +92,7 @@ impl Steps<'_> {
         let made = fields.get("value").and_then(|n| Made::compile(n, MET, &name.text, d));
         let windows = windows(fields, d);
         let key = Format::read(fields, "key", Format::Text, d);
-        let other = match self.named(at, d)?.as_stream() {
+        let other = match self.named(at, d)?.into_stream() {
             Handle::Stream(other, _) => other,
             Handle::Broken => return None,
             _ => {

@@ -34,7 +34,7 @@ pub(super) enum Handle {
 
 impl Handle {
     /// A table is read as the stream of its changes; null is what was deleted.
-    pub(super) fn as_stream(self) -> Handle {
+    pub(super) fn into_stream(self) -> Handle {
         match self {
             Handle::Table(table, _) => {
                 Handle::Stream(table.to_stream().map_values(|_, v| v.unwrap_or(Value::Null)), Carries::Records)
@@ -124,7 +124,7 @@ impl<'b> Steps<'b> {
             self.check_only(kind, node, d);
             return Handle::Broken;
         }
-        let made = match (kind, from.as_stream()) {
+        let made = match (kind, from.into_stream()) {
             ("filter", Handle::Stream(s, carries)) => filter(&s, carries, node, name, d),
             ("map", Handle::Stream(s, _)) => map(&s, node, name, d),
             ("flat_map", Handle::Stream(s, _)) => flat_map(&s, node, name, d),
@@ -195,7 +195,7 @@ impl<'b> Steps<'b> {
     fn merge(&mut self, s: KStream<Value, Value>, carries: Carries, node: &Node, d: &mut Diagnostics) -> Option<Handle> {
         let mut all = (s, carries);
         for other in node.list() {
-            match self.named(other, d)?.as_stream() {
+            match self.named(other, d)?.into_stream() {
                 Handle::Stream(s, c) if c == all.1 => all.0 = all.0.merge(&s),
                 Handle::Broken => return None,
                 _ => {

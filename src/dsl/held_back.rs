@@ -109,7 +109,7 @@ impl<K, V> HeldBack<K, V> {
 
 fn packed(raw: &Raw) -> Bytes {
     let new = raw.new.as_deref().unwrap_or_default();
-    let flags = u8::from(raw.new.is_some()) * HAS_NEW | u8::from(raw.prior.is_some()) * HAS_PRIOR;
+    let flags = (u8::from(raw.new.is_some()) * HAS_NEW) | (u8::from(raw.prior.is_some()) * HAS_PRIOR);
     let mut out = vec![flags];
     out.extend((new.len() as u32).to_be_bytes());
     out.extend_from_slice(new);

@@ -41,7 +41,7 @@ fn a_conditional_create_is_sent_again_and_a_taken_id_is_read_back() {
 fn a_lane_opens_when_the_id_is_taken() {
     let rules = creates();
     let lost = (2, out(1, AnswerClass::MaybeSent));
-    assert_eq!(rules.lane_opens_at(&run(&rules, &[lost.clone()])), None, "only a person can know");
+    assert_eq!(rules.lane_opens_at(&run(&rules, std::slice::from_ref(&lost))), None, "only a person can know");
     assert!(rules.lane_opens_at(&run(&rules, &[lost, read(3, one())])).is_some_and(|at| at < t(0)));
 }
 
