@@ -9,8 +9,7 @@ use crate::config::ProcessConfig;
 use crate::dsl::{Consumed, Produced, StreamsBuilder};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::TopicName;
-use crate::kafka::RdCluster;
-use crate::kafka::rdkafka::Copy;
+use crate::kafka::{BareCopy, RdCluster};
 use crate::runtime::error_of;
 use crate::serdes::Serdes;
 
@@ -59,7 +58,7 @@ pub fn compare(ground: &Ground, records: u64, rounds: usize, told: &dyn Fn(&str,
 /// What the client says.
 pub fn bare(cluster: &RdCluster, input: &TopicName, output: &TopicName, total: u64) -> Result<Run> {
     let done = Arc::new(AtomicU64::new(0));
-    let copy = Copy { input: input.clone(), partitions: PARTITIONS, output: output.clone(), total, interval: INTERVAL };
+    let copy = BareCopy { input: input.clone(), partitions: PARTITIONS, output: output.clone(), total, interval: INTERVAL };
     let (counted, cluster) = (done.clone(), cluster.clone());
     let running = std::thread::spawn(move || cluster.copy_bare(&copy, &counted));
     let run = steady(total, &|| if running.is_finished() { total } else { done.load(Ordering::Acquire) })?;

@@ -162,7 +162,7 @@ mod tests {
     /// If this broke, the chart would start pods that refuse their configuration, or are killed before they may stop in order.
     #[test]
     fn the_chart_starts_with_a_configuration_that_holds() {
-        let values = include_str!("../../deploy/helm/readback/values.yaml");
+        let values = include_str!("../../deploy/helm/values.yaml");
         let values: serde_json::Value = serde_saphyr::from_str(values).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("readback.yaml");

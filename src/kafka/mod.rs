@@ -14,7 +14,7 @@ use crate::time::WallTime;
 pub mod memory;
 pub mod rdkafka;
 
-pub use self::rdkafka::{RdCluster, RdConfig};
+pub use self::rdkafka::{Copy as BareCopy, RdCluster, RdConfig};
 
 /// What an error asks the engine to do. Checked in the order fatal, abort, retry; no flag at all counts as fatal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
