@@ -13,7 +13,7 @@ use crate::app;
 use crate::console::people::{self, Role};
 use crate::console::server::router;
 use crate::console::{Console, Settings};
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::Result;
 use crate::kafka::RdCluster;
 use crate::time::SystemClock;
 
@@ -77,12 +77,7 @@ pub fn run(args: &ConsoleArgs) -> Result<ExitCode> {
     if let Some(application) = &application {
         console = console.of(application);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the HTTP runtime").because(e))?;
+    let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle())?;
     let (console, health) = (Arc::new(console), Arc::new(Health::default()));
     health.waiting("operations", "being read");

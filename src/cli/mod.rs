@@ -175,3 +175,14 @@ pub fn main() -> ExitCode {
 fn on_cluster(connection: &Connection) -> crate::error::Result<crate::kafka::RdCluster> {
     crate::kafka::RdCluster::new(crate::app::kafka_config(&connection.load()?))
 }
+
+/// What HTTP runs on: targets, metrics, pages.
+fn http_runtime() -> crate::error::Result<tokio::runtime::Runtime> {
+    use crate::error::{Error, Fault, codes};
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("http")
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the HTTP runtime").because(e))
+}

@@ -349,18 +349,22 @@ fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, lim
                 code.map(|c| format!("{c} ")).unwrap_or_default(),
                 detail.unwrap_or_default()
             ),
-            Format::Json => println!(
-                "{}",
-                json!({
-                    "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step, "status": word,
-                    "version": seen.version(), "code": code, "detail": detail, "changed_at": evidence::changed_at(seen),
-                })
-            ),
+            Format::Json => println!("{}", line(key, seen)),
         }
     }
     if format == Format::Table && total > limit {
         eprintln!("{limit} of {total} shown; --limit shows more");
     }
+}
+
+/// One operation as a line of a list.
+pub(super) fn line(key: &OperationKey, seen: &Seen) -> serde_json::Value {
+    let (code, detail) = evidence::why(seen);
+    json!({
+        "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
+        "status": seen.status().map_or("held", |s| s.word()), "version": seen.version(), "code": code, "detail": detail,
+        "changed_at": evidence::changed_at(seen),
+    })
 }
 
 fn send<C: Cluster>(

@@ -12,7 +12,7 @@ use crate::config::ProcessConfig;
 use crate::console::server::router;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
-use crate::error::{Error, Fault, Result, codes};
+use crate::error::{Error, Result};
 use crate::kafka::RdCluster;
 use crate::runtime::State;
 use crate::time::SystemClock;
@@ -55,12 +55,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(listen) = &args.listen {
         config.admin.listen.clone_from(listen);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("http")
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the HTTP runtime").because(e))?;
+    let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle())?;
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");

@@ -3,14 +3,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use crate::admin::evidence;
 use crate::admin::views::{Operations, Seen};
 use crate::error::{Fault, Result};
 use crate::ids::OperationKey;
 
-use super::Format;
+use super::{Format, ops};
 
 /// How long one look waits.
 const LOOK: Duration = Duration::from_millis(500);
@@ -77,12 +75,6 @@ fn tell(key: &OperationKey, seen: &Seen, format: Format) {
             code.map(|c| format!("{c} ")).unwrap_or_default(),
             detail.unwrap_or_default()
         ),
-        Format::Json => println!(
-            "{}",
-            json!({
-                "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step, "status": word(seen),
-                "version": seen.version(), "code": code, "detail": detail, "changed_at": at,
-            })
-        ),
+        Format::Json => println!("{}", ops::line(key, seen)),
     }
 }
