@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::app::{Entry, Found, Keys, StoreHandle, Stores, elsewhere};
 use crate::error::{Error, Fault, Result, codes};
-use crate::intents::hex;
+use crate::intents::{hex, unhex};
 use crate::serdes::Shape;
 
 /// Entries of one answer, unless `limit` says otherwise, and at most.
@@ -110,27 +110,18 @@ fn key_bytes(store: &StoreHandle, text: &str) -> Result<Bytes> {
             let codec = store.stores.avro.as_deref().ok_or_else(|| wrong("its keys are Avro, and no registry is set"))?;
             Ok(codec.encode(&store.topic(), &value)?.into())
         }
-        Shape::Bytes => unhex(text).ok_or_else(|| wrong("its keys are bytes: write them as hex")),
+        Shape::Bytes => unhex(text).map(Bytes::from).ok_or_else(|| wrong("its keys are bytes: write them as hex")),
     }
 }
 
 /// The bytes that keys begin with: text, or hex where keys are not text.
 fn prefix_bytes(store: &StoreHandle, text: &str) -> Result<Bytes> {
     let as_is = || Some(Bytes::copy_from_slice(text.as_bytes()));
-    let found = if store.info().key == Shape::Text { as_is() } else { unhex(text) };
+    let found = if store.info().key == Shape::Text { as_is() } else { unhex(text).map(Bytes::from) };
     found.ok_or_else(|| {
         Error::new(codes::BAD_VALUE, Fault::Configuration, format!("reading a prefix of store {}", store.info().name))
             .because("its keys are not text: write the prefix as hex")
     })
-}
-
-fn unhex(text: &str) -> Option<Bytes> {
-    let digits = text.as_bytes();
-    if !digits.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    let bytes = digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    bytes.collect::<Option<Vec<u8>>>().map(Bytes::from)
 }
 
 fn shown(store: &StoreHandle, e: &Entry) -> Value {

@@ -9,7 +9,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::intents::hex;
+use crate::intents::{hex, unhex};
 
 /// What somebody may do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
@@ -191,15 +191,6 @@ pub fn mac(key: &[u8], text: &str) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default()));
     mac.update(text.as_bytes());
     mac
-}
-
-/// Bytes of hex digits.
-pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let pair = |p: &[u8]| u8::from_str_radix(std::str::from_utf8(p).ok()?, 16).ok();
-    text.as_bytes().chunks(2).map(pair).collect()
 }
 
 #[cfg(test)]

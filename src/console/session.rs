@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use hmac::Mac;
 
-use crate::intents::hex;
+use crate::intents::{hex, unhex};
 use crate::time::WallTime;
 
-use super::people::{Person, mac, secret, unhex};
+use super::people::{Person, mac, secret};
 
 /// What a cookie of ours says, once its signature holds.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::config::yaml::{Diagnostics, Fields};
 use crate::error::{Error, Fault, Result, codes};
-use crate::intents::{Approval, WorkRequest, headers, hex};
+use crate::intents::{Approval, WorkRequest, headers, hex, unhex};
 use crate::processor::Record;
 use crate::serdes::internal::{self, Wire};
 use crate::serdes::{Raw, Serde, SerdeRef, Serdes, Target};
@@ -83,12 +83,6 @@ impl Serde<Value> for Formatted {
     fn takes_null(&self) -> bool {
         self.null
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok());
-    if digits.len().is_multiple_of(2) { digits.chunks(2).map(byte).collect() } else { None }
 }
 
 /// Requests and approvals as they stand on a user's topic: in the declared format, or in our own form with its header.

@@ -132,3 +132,12 @@ pub fn hex(bytes: &[u8]) -> String {
         s
     })
 }
+
+/// Bytes of hex digits.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let pair = |p: &[u8]| u8::from_str_radix(std::str::from_utf8(p).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(pair).collect()
+}

@@ -10,7 +10,7 @@ mod signal;
 mod switch;
 mod wire;
 
-pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex};
+pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex, unhex};
 pub use intent::{ApprovalUse, Intent, IntentKind, Pair, RenderedRequest};
 pub use public::PublicRecord;
 pub use result::{AckLevel, Flag, ResultKind, ResultRecord, Status};
