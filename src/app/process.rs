@@ -266,6 +266,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         finish_within: config.stop_within.0 / 2,
         accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),
         replication: config.topics.replication,
+        standby: config.state.standby,
         ..RuntimeOptions::default()
     }
 }

@@ -58,6 +58,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// Block and object cache of all stores together.
     pub cache: ByteSize,
+    /// Keep copies of the stores that come here if another process is gone.
+    pub standby: bool,
 }
 
 /// Threads a unit.
@@ -164,7 +166,7 @@ impl Default for RegistryConfig {
 
 impl Default for StateSection {
     fn default() -> Self {
-        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20) }
+        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20), standby: false }
     }
 }
 
