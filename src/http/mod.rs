@@ -3,6 +3,7 @@
 mod dial;
 mod gate;
 mod port;
+mod trust;
 
 use std::fmt;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::intents::RenderedRequest;
 use crate::time::{Now, WallTime};
 
 pub use dial::{Resolved, Resolver, SystemResolver, host_of};
+pub use trust::trusting;
 pub use port::{HyperPort, http_date, http_date_of, settable_header};
 
 /// Where a call goes and how far it may go.
