@@ -185,6 +185,9 @@ mod tests {
             assert_eq!(error.code, codes::MISSING_SECRET);
             assert!(!error.to_string().contains("MARK"), "{error}");
         }
-        assert_eq!(SecretCommand::new(vec!["/nowhere/vault".into()]).expect("named").secret().expect_err("none").code, codes::MISSING_SECRET);
+        assert_eq!(
+            SecretCommand::new(vec!["/nowhere/vault".into()]).expect("named").secret().expect_err("none").code,
+            codes::MISSING_SECRET
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Identity, SecretRef, Security};
 use super::units::{ByteSize, Span};
+use super::{Identity, SecretRef, Security};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
 #[derive(Clone, Debug)]

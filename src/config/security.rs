@@ -128,7 +128,11 @@ pub(super) static SECURITY: Shape = Shape {
     name: "Security",
     doc: "How clients reach the brokers. Host names are always checked.",
     keys: &[
-        Key::new("protocol", Type::Word(&["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]), "default: sasl_ssl with a login, else ssl"),
+        Key::new(
+            "protocol",
+            Type::Word(&["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]),
+            "default: sasl_ssl with a login, else ssl",
+        ),
         Key::new("ca", Type::Text, "file of certificates (PEM) that the brokers' must go back to; default the system's"),
         Key::new("certificate", Type::Text, "file of our own certificate (PEM), where brokers ask for one"),
         Key::new("key", Type::Text, "file of its private key (PEM)"),
@@ -141,7 +145,11 @@ static SASL: Shape = Shape {
     name: "Sasl",
     doc: "The login at the brokers.",
     keys: &[
-        Key::required("mechanism", Type::Word(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]), "how we prove who we are"),
+        Key::required(
+            "mechanism",
+            Type::Word(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]),
+            "how we prove who we are",
+        ),
         Key::new("username", Type::Text, "the user, for PLAIN and SCRAM"),
         Key::new("password", Type::Secret, "the password, by reference"),
         Key::new("oauth", Type::Map(&OAUTH), "where tokens come from, for OAUTHBEARER"),
@@ -175,8 +183,12 @@ pub(super) fn read(f: &Fields<'_>, d: &mut Diagnostics) -> Option<Security> {
     }
     match login {
         Some(node) if !protocol.has_login() => {
-            d.error(codes::BAD_VALUE, &node.at, format!("a login is given, and the protocol is {}, which has none", protocol.name()))
-                .note("set protocol: sasl_ssl, or leave the login out");
+            d.error(
+                codes::BAD_VALUE,
+                &node.at,
+                format!("a login is given, and the protocol is {}, which has none", protocol.name()),
+            )
+            .note("set protocol: sasl_ssl, or leave the login out");
         }
         None if protocol.has_login() => {
             d.error(codes::MISSING_KEY, &f.node.at, format!("the protocol is {}, and no login is given", protocol.name()))
@@ -210,12 +222,8 @@ pub(super) fn identity(f: &Fields<'_>, d: &mut Diagnostics) -> Option<Identity> 
 fn sasl(node: &Node, d: &mut Diagnostics) -> Option<Sasl> {
     use PasswordMechanism::{Plain, ScramSha256, ScramSha512};
     let f = SASL.read(node, d)?;
-    let words = [
-        ("PLAIN", Some(Plain)),
-        ("SCRAM-SHA-256", Some(ScramSha256)),
-        ("SCRAM-SHA-512", Some(ScramSha512)),
-        ("OAUTHBEARER", None),
-    ];
+    let words =
+        [("PLAIN", Some(Plain)), ("SCRAM-SHA-256", Some(ScramSha256)), ("SCRAM-SHA-512", Some(ScramSha512)), ("OAUTHBEARER", None)];
     let (wants, other): (&[&str], &[&str]) = match f.get("mechanism")?.one_of(&words, d)? {
         Some(_) => (&["username", "password"], &["oauth"]),
         None => (&["oauth"], &["username", "password"]),
@@ -225,7 +233,8 @@ fn sasl(node: &Node, d: &mut Diagnostics) -> Option<Sasl> {
         d.error(codes::MISSING_KEY, &node.at, format!("`{key}` is missing: {mechanism} needs it"));
     }
     for node in other.iter().filter_map(|k| f.get(k)) {
-        d.error(codes::BAD_VALUE, &node.at, format!("{mechanism} takes no such thing")).note("leave it out, or choose the mechanism it belongs to");
+        d.error(codes::BAD_VALUE, &node.at, format!("{mechanism} takes no such thing"))
+            .note("leave it out, or choose the mechanism it belongs to");
     }
     match f.get("mechanism")?.one_of(&words, d)? {
         Some(mechanism) => {
@@ -321,8 +330,14 @@ mod tests {
             ("security: { ca: a.pem }\nkafka: { enable.ssl.certificate.verification: \"false\" }", "stands beside `security`"),
             ("security: { sasl: { mechanism: PLAIN, username: me, password: hunter2 } }", "never written out"),
             ("security: { sasl: { mechanism: PLAIN, username: me } }", "`password` is missing: PLAIN needs it"),
-            ("security: { sasl: { mechanism: OAUTHBEARER, username: me, oauth: { token_endpoint: \"https://i/t\", client_id: a, client_secret: { env: S } } } }", "takes no such thing"),
-            ("security: { sasl: { mechanism: OAUTHBEARER, oauth: { token_endpoint: \"http://issuer/t\", client_id: a, client_secret: { env: S } } } }", "begins with https://"),
+            (
+                "security: { sasl: { mechanism: OAUTHBEARER, username: me, oauth: { token_endpoint: \"https://i/t\", client_id: a, client_secret: { env: S } } } }",
+                "takes no such thing",
+            ),
+            (
+                "security: { sasl: { mechanism: OAUTHBEARER, oauth: { token_endpoint: \"http://issuer/t\", client_id: a, client_secret: { env: S } } } }",
+                "begins with https://",
+            ),
             ("registry: { url: \"http://r\", ca: a.pem }", "begins with https://"),
             ("registry: { url: \"http://r\", username: a, password: { env: P }, token: { env: T } }", "two logins"),
         ];

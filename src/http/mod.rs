@@ -14,8 +14,8 @@ use crate::intents::RenderedRequest;
 use crate::time::{Now, WallTime};
 
 pub use dial::{Resolved, Resolver, SystemResolver, host_of};
-pub use trust::trusting;
 pub use port::{HyperPort, http_date, http_date_of, settable_header};
+pub use trust::trusting;
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]

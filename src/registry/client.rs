@@ -130,6 +130,10 @@ impl Client {
                     std::thread::sleep(backoff);
                     backoff *= 2;
                 }
+                Err(refused @ Failure::Refused(_)) => {
+                    self.forget_credential();
+                    return Err(refused);
+                }
                 other => return other,
             }
         }

@@ -146,7 +146,12 @@ impl Registry {
     }
 
     fn made(url: &str, auth: RegistryAuth, trust: Trust, patience: Patience) -> Result<Self> {
-        Ok(Self { client: Arc::new(Client::new(url, auth, trust, patience)?), memory: Arc::default(), patience, topics: Arc::default() })
+        Ok(Self {
+            client: Arc::new(Client::new(url, auth, trust, patience)?),
+            memory: Arc::default(),
+            patience,
+            topics: Arc::default(),
+        })
     }
 
     /// Registers a schema under a subject; answers its id, also where it was there before.

@@ -27,9 +27,10 @@ pub fn error_of(fault: KafkaFault) -> Error {
 fn refused(refusal: &Refusal) -> (Code, &'static str) {
     match refusal {
         Refusal::Tls(why) if why.contains("expired") => (codes::TLS_REFUSED, "renew the certificate that has expired"),
-        Refusal::Tls(why) if why.contains("another host") => {
-            (codes::TLS_REFUSED, "use the host name that the broker's certificate holds under brokers:, and in what the broker advertises")
-        }
+        Refusal::Tls(why) if why.contains("another host") => (
+            codes::TLS_REFUSED,
+            "use the host name that the broker's certificate holds under brokers:, and in what the broker advertises",
+        ),
         Refusal::Tls(why) if why.contains("not trusted") => {
             (codes::TLS_REFUSED, "name the authority of the broker's certificate under security.ca")
         }
@@ -37,10 +38,13 @@ fn refused(refusal: &Refusal) -> (Code, &'static str) {
             (codes::TLS_REFUSED, "the broker refuses our certificate: check security.certificate and security.key")
         }
         Refusal::Tls(_) => (codes::TLS_REFUSED, "check security.protocol, and certificates under security:"),
-        Refusal::Login(_) => {
-            (codes::LOGIN_REFUSED, "check the login under security.sasl; for a token its issuer, audience, scope and end, and the clocks")
+        Refusal::Login(_) => (
+            codes::LOGIN_REFUSED,
+            "check the login under security.sasl; for a token its issuer, audience, scope and end, and the clocks",
+        ),
+        Refusal::Token(_) => {
+            (codes::TOKEN_REFUSED, "check token_endpoint, client_id, client_secret, scope and ca under security.sasl.oauth")
         }
-        Refusal::Token(_) => (codes::TOKEN_REFUSED, "check token_endpoint, client_id, client_secret, scope and ca under security.sasl.oauth"),
         Refusal::Name(_) => (codes::BROKER_UNREACHABLE, "check the host names under brokers:, and the name service"),
     }
 }

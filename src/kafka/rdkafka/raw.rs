@@ -129,7 +129,16 @@ pub(super) fn set_token<C: ClientContext>(client: &Client<C>, token: &str, until
     let done = unsafe {
         let (extensions, count) = (std::ptr::null_mut(), 0);
         let (to, room) = (why.as_mut_ptr(), why.len());
-        c::rd_kafka_oauthbearer_set_token(client.native_ptr(), token.as_ptr(), until_ms, principal.as_ptr(), extensions, count, to, room)
+        c::rd_kafka_oauthbearer_set_token(
+            client.native_ptr(),
+            token.as_ptr(),
+            until_ms,
+            principal.as_ptr(),
+            extensions,
+            count,
+            to,
+            room,
+        )
     };
     match done {
         NO_ERROR => Ok(()),

@@ -35,9 +35,7 @@ impl Refusals {
     /// Takes a line of the client's log; the refusal in it, if it is one.
     pub fn note(&self, facility: &str, message: &str) -> Option<Refusal> {
         let refusal = match refusal_of(facility, message)? {
-            Refusal::Tls(why) if message.contains("could not be verified") => {
-                Refusal::Tls(self.closer(message).unwrap_or(why))
-            }
+            Refusal::Tls(why) if message.contains("could not be verified") => Refusal::Tls(self.closer(message).unwrap_or(why)),
             other => other,
         };
         self.told(refusal.clone());
@@ -136,9 +134,13 @@ mod tests {
     #[test]
     fn what_refuses_us_is_told_apart() {
         let of = |message: &str| refusal_of("FAIL", message);
-        let login = "sasl_plaintext://b:1/bootstrap: SASL authentication error: Authentication failed (after 5ms in state AUTH_REQ)";
+        let login =
+            "sasl_plaintext://b:1/bootstrap: SASL authentication error: Authentication failed (after 5ms in state AUTH_REQ)";
         assert_eq!(of(login), Some(Refusal::Login("SASL authentication error: Authentication failed".into())));
-        assert!(matches!(of("ssl://b:1/1: SSL handshake failed: error:0A000086: certificate verify failed"), Some(Refusal::Tls(_))));
+        assert!(matches!(
+            of("ssl://b:1/1: SSL handshake failed: error:0A000086: certificate verify failed"),
+            Some(Refusal::Tls(_))
+        ));
         assert!(matches!(of("b:1/bootstrap: Failed to resolve 'b:1': Name or service not known"), Some(Refusal::Name(_))));
         assert_eq!(of("b:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"), None);
         assert_eq!(refusal_of("BRKMAIN", login), None);

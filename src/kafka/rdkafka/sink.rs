@@ -215,7 +215,12 @@ impl TxSink for RdSink {
         self.serve();
         if self.producer.context().is_outdated() {
             // Between two transactions nothing is lost by it; a connection that breaks later could not be made again.
-            return Err(KafkaFault::new(Class::Rebuild, "begin", &self.name, "a certificate was replaced: a new client takes over"));
+            return Err(KafkaFault::new(
+                Class::Rebuild,
+                "begin",
+                &self.name,
+                "a certificate was replaced: a new client takes over",
+            ));
         }
         (self.seen.refused, self.seen.time_refused) = (None, false);
         self.producer.begin_transaction().map_err(|e| self.fault("begin", &e))

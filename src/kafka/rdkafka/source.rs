@@ -478,12 +478,7 @@ fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wak
     joined(consumer, slot, topics, wake)
 }
 
-fn joined(
-    mut consumer: BaseConsumer<Context>,
-    slot: &Slot,
-    topics: &[TopicName],
-    wake: &Wake,
-) -> KResult<BaseConsumer<Context>> {
+fn joined(mut consumer: BaseConsumer<Context>, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
     let name = slot.name();
     let waker = wake.clone();
     consumer.set_nonempty_callback(move || waker.wake());

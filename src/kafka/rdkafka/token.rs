@@ -89,10 +89,7 @@ impl Issuer {
                 .next("check token_endpoint, client_id, client_secret, scope and ca under security.sasl.oauth")
         };
         let secret = self.oauth.client_secret.resolve()?;
-        let client = trusting(self.oauth.ca.as_deref(), None)?
-            .timeout(LIMIT)
-            .build()
-            .map_err(|e| refused(innermost(&e)))?;
+        let client = trusting(self.oauth.ca.as_deref(), None)?.timeout(LIMIT).build().map_err(|e| refused(innermost(&e)))?;
         let mut form = vec![("grant_type", "client_credentials")];
         form.extend(self.oauth.scope.as_deref().map(|scope| ("scope", scope)));
         // The issuer must take the secret by HTTP Basic (RFC 6749, 2.3.1).
