@@ -10,6 +10,7 @@ mod notices;
 mod processes;
 mod registry;
 mod scenarios;
+mod secured;
 mod security;
 mod standby;
 mod story;
