@@ -2,6 +2,7 @@
 
 mod cel;
 mod layers;
+mod otel;
 mod process;
 mod provenance;
 mod secret;
@@ -12,8 +13,8 @@ pub mod yaml;
 pub use self::cel::{BadExpression, CelExpr};
 pub use layers::{Flag, environment, load};
 pub use process::{
-    AdminSection, ConsoleSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
-    TopicsSection,
+    AdminSection, ConsoleSection, EffectsSection, GroupSection, MetricsSection, ProcessConfig, RegistryConfig, Slots, StateSection,
+    Threads, TopicsSection, TracesSection,
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};

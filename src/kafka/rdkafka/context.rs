@@ -1,4 +1,4 @@
-//! What the client calls back: rebalances, which only queue here, and its log.
+//! What the client calls back: rebalances, which only queue here, its log and its statistics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use rdkafka::producer::ProducerContext;
 use rdkafka::types::RDKafkaRespErr;
 
 use super::convert;
-use crate::kafka::{Assigned, Input, Revoked};
+use crate::kafka::{Assigned, Input, Revoked, Watch};
 
 /// Shared by a client and its owner.
 pub(super) struct Context {
@@ -26,6 +26,8 @@ pub(super) struct Context {
     closing: AtomicBool,
     /// When it was last told that a broker refuses us.
     refused: Mutex<Option<Instant>>,
+    /// Where its statistics go; nowhere for clients that live for one question.
+    watch: Option<Watch>,
 }
 
 /// How often a refusal is told.
@@ -40,7 +42,17 @@ fn is_refusal(facility: &str, message: &str) -> bool {
 impl Context {
     pub fn new(name: impl Into<String>) -> Self {
         let (waiting, closing) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { name: name.into(), rebalances: Mutex::default(), waiting, closing, refused: Mutex::default() }
+        Self { name: name.into(), rebalances: Mutex::default(), waiting, closing, refused: Mutex::default(), watch: None }
+    }
+    /// With its statistics measured, where somebody measures.
+    pub fn watched(self, watch: Option<Watch>) -> Self {
+        Self { watch, ..self }
+    }
+    /// A report of the client's statistics, as JSON.
+    pub fn statistics(&self, report: &[u8]) {
+        if let Some(watch) = &self.watch {
+            watch.take(report);
+        }
     }
     /// Whether a refusal is to be told now.
     fn is_news(&self) -> bool {
@@ -88,6 +100,10 @@ impl ClientContext for Context {
             // A lost connection is the client's daily business; what matters comes as a fault of some call.
             _ => tracing::debug!(target: "kafka", client = %name, facility, "{message}"),
         }
+    }
+    /// As the client made them: only the few numbers that are metrics are read.
+    fn stats_raw(&self, report: &[u8]) {
+        self.statistics(report);
     }
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", client = %self.name, "{error}: {reason}");

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 
-use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Reader, Slot, TxLimits, TxSink as _, Wake};
+use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Metrics, Reader, Slot, TxLimits, TxSink as _, Wake};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{Partition, SlotName, TopicName};
 use crate::offset::NextOffset;
@@ -44,6 +44,8 @@ pub struct RdConfig {
     pub offsets: Duration,
     /// Other client settings, handed on as they are. Those that the product owns are refused.
     pub settings: BTreeMap<String, String>,
+    /// Where the statistics of members and their producers go.
+    pub metrics: Option<Metrics>,
 }
 
 impl RdConfig {
@@ -56,9 +58,13 @@ impl RdConfig {
             request: Duration::from_secs(10),
             offsets: Duration::from_millis(500),
             settings: BTreeMap::new(),
+            metrics: None,
         }
     }
 }
+
+/// How often the client tells its statistics, where somebody measures and `statistics.interval.ms` says nothing else.
+const STATISTICS: &str = "5000";
 
 /// Settings that the product owns, and why.
 pub const RESERVED: &[(&str, &str)] = &[
@@ -132,6 +138,18 @@ impl RdCluster {
         }
     }
 
+    /// The watch over a client of a slot, where somebody measures.
+    fn watch(&self, client: super::Client, slot: &SlotName) -> Option<super::Watch> {
+        self.0.metrics.as_ref().map(|m| m.watch(client, slot.as_str()))
+    }
+
+    /// Lets the client tell its statistics.
+    fn measured(&self, c: &mut ClientConfig) {
+        if self.0.metrics.is_some() {
+            self.default(c, "statistics.interval.ms", STATISTICS);
+        }
+    }
+
     fn consumer(&self, client_id: &str, group: &str, isolation: Isolation) -> ClientConfig {
         let mut c = self.base(client_id);
         c.set("group.id", group)
@@ -163,6 +181,7 @@ impl RdCluster {
         c.set("group.instance.id", name.as_str())
             .set("partition.assignment.strategy", if self.0.cooperative { "cooperative-sticky" } else { "range" });
         self.default(&mut c, "heartbeat.interval.ms", &(session / 10).clamp(100, 3_000).to_string());
+        self.measured(&mut c);
         c
     }
 
@@ -179,6 +198,7 @@ impl RdCluster {
             .set("transactional.id", name.as_str())
             .set("transaction.timeout.ms", limits.transaction.as_millis().to_string())
             .set("delivery.report.only.error", if limits.reports { "false" } else { "true" });
+        self.measured(&mut c);
         c
     }
 }

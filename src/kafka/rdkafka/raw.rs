@@ -2,12 +2,15 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::bindings as c;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
+
+use super::context::Context;
 
 const NO_ERROR: c::rd_kafka_resp_err_t = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -26,13 +29,13 @@ pub(super) struct Report<'a> {
 }
 
 /// The event queue of a producer, served by the thread that owns it: no polling thread, no spinning, no locks.
-pub(super) struct Reports(*mut c::rd_kafka_queue_t);
+pub(super) struct Reports(*mut c::rd_kafka_queue_t, Arc<Context>);
 
 impl Reports {
     /// To be dropped before the client.
-    pub fn of<C: ClientContext>(client: &Client<C>) -> Self {
+    pub fn of(client: &Client<Context>) -> Self {
         // SAFETY: the client lives; the queue is counted and given back in `drop`.
-        Self(unsafe { c::rd_kafka_queue_get_main(client.native_ptr()) })
+        Self(unsafe { c::rd_kafka_queue_get_main(client.native_ptr()) }, Arc::clone(client.context()))
     }
 
     /// Takes one event, waiting at most `wait`, and hands out the reports in it. Tells whether there was one.
@@ -64,6 +67,12 @@ impl Reports {
                 c::RD_KAFKA_EVENT_ERROR => {
                     let text = CStr::from_ptr(c::rd_kafka_event_error_string(event)).to_string_lossy();
                     tracing::debug!(target: "kafka", "{text}");
+                }
+                c::RD_KAFKA_EVENT_STATS => {
+                    let report = c::rd_kafka_event_stats(event);
+                    if !report.is_null() {
+                        self.1.statistics(CStr::from_ptr(report).to_bytes());
+                    }
                 }
                 c::RD_KAFKA_EVENT_LOG => {
                     let (mut facility, mut text, mut level) = (std::ptr::null(), std::ptr::null(), 0);

@@ -12,7 +12,7 @@ use super::patience::Patience;
 use super::raw::{self, Report, Reports};
 use super::{RdCluster, convert, creation};
 use crate::ids::{Partition, SlotName, Tp};
-use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
+use crate::kafka::{Class, Client, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
 use crate::time::{Clock as _, SystemClock, WallTime};
@@ -132,7 +132,7 @@ impl RdSink {
     pub(super) fn new(cluster: &RdCluster, name: &SlotName, limits: TxLimits) -> KResult<Self> {
         let producer: BaseProducer<Context> = cluster
             .transactional(name, limits)
-            .create_with_context(Context::new(name.as_str()))
+            .create_with_context(Context::new(name.as_str()).watched(cluster.watch(Client::Producer, name)))
             .map_err(|e| creation("creating the producer", name, &e))?;
         let reports = Reports::of(producer.client());
         let (name, producer) = (name.clone(), Arc::new(producer));

@@ -15,7 +15,7 @@ use super::ghost::{Holder, Ours};
 use super::{RdCluster, convert, creation, raw};
 use crate::ids::{TopicName, Tp};
 use crate::kafka::{
-    Assigned, Class, Committed, Input, Isolation, KResult, KafkaFault, Reading, Revoked, Slot, SlotMark, Source, Wake,
+    Assigned, Class, Client, Committed, Input, Isolation, KResult, KafkaFault, Reading, Revoked, Slot, SlotMark, Source, Wake,
 };
 use crate::offset::NextOffset;
 use crate::record::InRecord;
@@ -410,7 +410,7 @@ fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wak
     let name = slot.name();
     let mut consumer: BaseConsumer<Context> = cluster
         .member(slot)
-        .create_with_context(Context::new(name.as_str()))
+        .create_with_context(Context::new(name.as_str()).watched(cluster.watch(Client::Consumer, &name)))
         .map_err(|e| creation("creating the consumer", &name, &e))?;
     let waker = wake.clone();
     consumer.set_nonempty_callback(move || waker.wake());
