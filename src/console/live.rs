@@ -26,7 +26,7 @@ use super::search::pairs;
 /// Streams at once; each is one page that somebody looks at.
 pub const STREAMS: usize = 64;
 /// Between two looks; a busy application changes all the time, and nobody reads faster.
-const EVERY: Duration = Duration::from_secs(2);
+pub(super) const EVERY: Duration = Duration::from_secs(2);
 /// After so many looks the time is a change, too: ages and countdowns go on. It is the heartbeat as well.
 const CLOCK: u32 = 5;
 /// A reader that takes nothing for so long is gone.
@@ -78,7 +78,7 @@ async fn tell(console: &Arc<Console>, headers: &HeaderMap, of: Option<&Operation
         if to.is_closed() || !sent.await.unwrap_or(false) {
             return;
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(console.look_every).await;
         if !allowed(console, headers).await {
             let _ = to.try_send("event: ended\ndata: the session is over\n\n".into());
             return;

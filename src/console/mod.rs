@@ -94,6 +94,8 @@ pub struct Console {
     pub dead_letters: Option<TopicName>,
     /// What the application's files say, where they are known.
     pub subject: Option<Subject>,
+    /// How often the pages that are followed are looked at for changes.
+    pub look_every: Duration,
     /// Room for pages that are followed.
     pub streams: Arc<Semaphore>,
     /// Settings of this process that are not the default.
@@ -145,6 +147,7 @@ impl Console {
             rates: None,
             dead_letters: None,
             subject: None,
+            look_every: live::EVERY,
             streams: Arc::new(Semaphore::new(live::STREAMS)),
             settings: Vec::new(),
             looks: Looks::default(),
