@@ -153,7 +153,12 @@ pub fn moment(at: WallTime) -> Markup {
 
 /// How long ago.
 pub fn ago(at: WallTime, now: WallTime) -> Markup {
-    html! { time datetime=(at.to_string()) title=(at.to_string()) { (show_duration(seconds(now.since(at)))) } }
+    html! { time datetime=(at.to_string()) title=(at.to_string()) { (age(at, now)) } }
+}
+
+/// How long ago, in words.
+pub fn age(at: WallTime, now: WallTime) -> String {
+    show_duration(seconds(now.since(at)))
 }
 
 /// Nobody reads milliseconds of an age.

@@ -44,7 +44,7 @@
         if (focus !== document.activeElement && main.contains(focus)) focus.focus({ preventScroll: true });
         say(main.dataset.say);
       }
-    } catch { show("wait", "Reconnecting"); } finally {
+    } catch { show("wait", "Waiting"); } finally {
       busy = false;
       if (again) { again = false; setTimeout(refresh, 1000); }
     }
@@ -53,13 +53,13 @@
   function close() { if (stream) stream.close(); stream = null; }
   function open() {
     if (stream || paused || over || document.hidden) return;
-    show("wait", "Connecting");
+    show("wait", "Waiting");
     stream = new EventSource("/events" + (main.dataset.of || ""));
     stream.onopen = () => { show("live", "Live"); refresh(); };
     stream.addEventListener("changed", e => { if (e.data.split(" ").some(p => parts.includes(p))) refresh(); });
     stream.addEventListener("ended", () => { over = true; close(); show("off", "Signed out"); say("The session is over: sign in again."); });
     stream.onerror = () => {
-      show("wait", "Reconnecting");
+      show("wait", "Waiting");
       if (stream && stream.readyState === EventSource.CLOSED) { close(); setTimeout(open, 15000); }
     };
   }

@@ -19,7 +19,7 @@ use super::{View, layout};
 /// Members and partitions.
 pub fn page(view: &View<'_>) -> Result<Markup> {
     let (seen, now) = (view.console.members()?, view.console.now());
-    let summary = summary(&seen.groups);
+    let summary = summary(&seen.groups, now);
     Ok(layout::live(
         view,
         "Members",
@@ -42,7 +42,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
     ))
 }
 
-fn summary(groups: &[Group]) -> String {
+fn summary(groups: &[Group], now: WallTime) -> String {
     let lags = || groups.iter().flat_map(|g| &g.partitions);
     let (least, most) = lags().fold((0, 0), |(least, most), l| match l.left {
         Left::Records(n) => (least + n, most + n),
@@ -58,12 +58,14 @@ fn summary(groups: &[Group]) -> String {
     let partitions = layout::count(lags().count(), "partition", "partitions");
     let open =
         if held == 0 { String::new() } else { format!("; {} held back by an open transaction", layout::count(held, "is", "are")) };
-    format!("{members}; {left} in {partitions}{open}")
+    let oldest = lags().filter_map(|l| l.oldest).min().map(|at| format!(", the oldest for {}", layout::age(at, now)));
+    format!("{members}; {left} in {partitions}{}{open}", oldest.unwrap_or_default())
 }
 
 fn group(g: &Group, now: WallTime) -> Markup {
     let owners: BTreeMap<&Tp, &str> =
         g.members.iter().flat_map(|m| m.partitions.iter().map(|tp| (tp, m.client_id.as_str()))).collect();
+    let busy: Vec<&Lag> = g.partitions.iter().filter(|l| l.left != Left::Records(0) || l.held_back() > 0).collect();
     html! {
         h2 { "Group " (g.name) " · " (layout::count(g.members.len(), "member", "members")) }
         div.scroll { table {
@@ -73,16 +75,27 @@ fn group(g: &Group, now: WallTime) -> Markup {
                 @if g.members.is_empty() { tr { td colspan="3" { "Nobody is a member: nothing is done until one runs." } } }
             }
         } }
+        @if busy.is_empty() { p.soft { "Nothing is left in any of its partitions." } } @else { (table(&busy, &owners, now)) }
+        details data-key="all" {
+            summary { "All " (layout::count(g.partitions.len(), "partition", "partitions")) }
+            (table(&g.partitions.iter().collect::<Vec<_>>(), &owners, now))
+        }
+    }
+}
+
+fn table(lags: &[&Lag], owners: &BTreeMap<&Tp, &str>, now: WallTime) -> Markup {
+    html! {
         div.scroll { table {
             thead { tr {
-                th scope="col" { "Topic" } th.num scope="col" { "Partition" } th scope="col" { "Slot" } th.num scope="col" { "Records left" }
-                th scope="col" { "Oldest" } th.num scope="col" { "Held back" }
+                th scope="col" { "Topic" } th.num scope="col" { "Partition" } th.num scope="col" { "Records left" } th scope="col" { "Oldest" }
+                th.num scope="col" { "Held back" } th scope="col" { "Slot" }
             } }
-            tbody { @for l in &g.partitions { tr data-key=(l.tp) {
-                td { (l.tp.topic) } td.num { (l.tp.partition) } td { (owners.get(&l.tp).copied().unwrap_or_default()) }
+            tbody { @for l in lags { tr data-key=(l.tp) {
+                td { (l.tp.topic) } td.num { (l.tp.partition) }
                 td.num { (left(l)) }
                 td.age { @if let Some(at) = l.oldest { (layout::ago(at, now)) } }
                 td.num { @if l.held_back() > 0 { strong { (layout::grouped(l.held_back())) } } @else { span.soft { "0" } } }
+                td { (owners.get(&l.tp).copied().unwrap_or_default()) }
             } } }
         } }
     }

@@ -120,7 +120,7 @@ fn form(search: &Search) -> Markup {
     let several = search.status.iter().map(|s| s.word()).collect::<Vec<_>>().join(",");
     html! {
         form.search.card method="get" action="/operations" {
-            label { "Operation or resource contains" input type="search" name="q" value=(text(&search.text)) autocomplete="off"; }
+            label { "ID or resource contains" input type="search" name="q" value=(text(&search.text)) autocomplete="off"; }
             label { "Status or outcome" select name="status" {
                 option value="" { "all" }
                 @if search.status.len() > 1 { option value=(several) selected { (several.replace('_', " ").replace(',', ", ")) } }

@@ -114,34 +114,36 @@ fn letters(resting: Option<&Resting>, now: WallTime) -> Markup {
 /// How many stand at each stage, since when the first of them, and how many came in the last minute.
 fn stages(view: &View<'_>, index: &Index, count: &dyn Fn(Status) -> usize, now: WallTime) -> Markup {
     let (flow, at) = (view.console.kept().flow(), Instant::now());
-    let ended: u64 = Status::ALL.iter().filter(|s| s.is_end()).map(|s| flow.of(*s, at)).sum();
+    let ends = || Status::ALL.iter().filter(|s| s.is_end());
+    let ended: u64 = ends().map(|s| flow.of(*s, at)).sum();
     html! {
-        ol.flow {
-            @for (status, name, waits_for) in STAGES {
-                @let oldest = index.oldest(status);
-                li data-key=(name) {
-                    a.stage href={ "/operations?status=" (status.word()) "&order=oldest" } { (name) }
-                    b { (layout::grouped(count(status) as i64)) }
-                    span.soft { "waits for " (waits_for) }
-                    span {
-                        @if let Some(l) = oldest { "oldest " a href=(link(&l.key)) { (layout::ago(l.changed_at, now)) } }
-                        @else { span.soft { "nobody waits" } }
+        div.scroll { table {
+            thead { tr {
+                th scope="col" { "Stage" } th.num scope="col" { "Now" } th scope="col" { "Oldest" } th.num scope="col" { "Came in the last minute" }
+                th scope="col" { "Waits for" }
+            } }
+            tbody {
+                @for (status, name, waits_for) in STAGES {
+                    @let n = count(status);
+                    tr data-key=(name) {
+                        td { a href={ "/operations?status=" (status.word()) "&order=oldest" } { (name) } }
+                        td.num { @if n > 0 { strong { (layout::grouped(n as i64)) } } @else { span.soft { "0" } } }
+                        td.age { @if let Some(l) = index.oldest(status) { a href=(link(&l.key)) { (layout::ago(l.changed_at, now)) } } }
+                        td.num { (came(flow.of(status, at))) }
+                        td.soft { (waits_for) }
                     }
-                    span.rate { (came(flow.of(status, at))) }
+                }
+                tr data-key="ended" {
+                    td { "Ended" } td.num { (layout::grouped(ends().map(|s| count(*s) as i64).sum())) } td {} td.num { (came(ended)) }
+                    td.soft { "nothing; kept until they are forgotten" }
                 }
             }
-            li data-key="ended" {
-                span.stage { "Ended" }
-                b { (layout::grouped(Status::ALL.iter().filter(|s| s.is_end()).map(|s| count(*s) as i64).sum())) }
-                span.soft { "kept until they are forgotten" }
-                span.rate { (came(ended)) }
-            }
-        }
+        } }
     }
 }
 
-fn came(n: u64) -> String {
-    if n == 0 { "none came in the last minute".to_owned() } else { format!("{n} came in the last minute") }
+fn came(n: u64) -> Markup {
+    html! { @if n == 0 { span.soft { "0" } } @else { "+" (layout::grouped(n as i64)) } }
 }
 
 /// How operations have ended.
