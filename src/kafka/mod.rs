@@ -346,6 +346,8 @@ pub struct Member {
     pub client_id: String,
     /// Where it connects from.
     pub host: String,
+    /// What the group has given it, where the coordinator tells.
+    pub partitions: Vec<Tp>,
 }
 
 /// Questions and orders to the cluster, each bounded by the implementation's request timeout.

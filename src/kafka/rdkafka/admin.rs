@@ -248,7 +248,12 @@ impl Admin for RdAdmin {
             .fetch_group_list(Some(group.as_str()), self.cluster.config().request)
             .map_err(|e| self.fault("listing members", group, &e))?;
         let members = found.groups().iter().filter(|g| g.name() == group.as_str()).flat_map(|g| g.members());
-        Ok(members.map(|m| Member { client_id: m.client_id().to_owned(), host: m.client_host().to_owned() }).collect())
+        let member = |m: &rdkafka::groups::GroupMemberInfo| Member {
+            client_id: m.client_id().to_owned(),
+            host: m.client_host().to_owned(),
+            partitions: m.assignment().and_then(convert::assignment).unwrap_or_default(),
+        };
+        Ok(members.map(member).collect())
     }
 
     fn brokers(&self) -> KResult<u32> {
