@@ -83,8 +83,15 @@ metrics! {
     COST_USED = Counter "readback_operations_cost_used_total" ["step", "of"] "Cost that calls reported.";
 }
 
+metrics! {
+    /// What the watch over settings records.
+    SETTINGS:
+    SETTINGS_CHANGED = Counter "readback_settings_changed_total" ["setting"] "Settings of topics and brokers that were changed while the member ran.";
+    SETTINGS_WEAK = Gauge "readback_settings_weak" ["of"] "Weak settings of the application's topics, as `check --live` lists them.";
+}
+
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME, EFFECTS, OPERATIONS];
+pub const ALL: &[&[Metric]] = &[RUNTIME, EFFECTS, OPERATIONS, SETTINGS];
 
 #[cfg(test)]
 mod tests {

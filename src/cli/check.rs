@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::app::check::{self, Finding, Report};
+use crate::app::check::{self, Finding, Report, Rests};
 use crate::error::{Error, Fault, Result, codes};
 use crate::kafka::Cluster;
 use crate::runtime::error_of;
 
+use super::output::{Tone, toned};
 use super::{Connection, Format, load};
 
 /// Widest line of a reason before it is broken.
@@ -88,9 +89,40 @@ fn table(report: &Report) -> String {
         let numbered = report.assumptions.iter().enumerate();
         text += &aligned(&numbered.map(|(i, a)| [format!(" A{}", i + 1), a.text.clone(), a.at.clone()]).collect::<Vec<_>>());
     }
-    text += &findings("contradictions", &report.contradictions);
-    text += &findings("warnings", &report.warnings);
+    text += &rests(report);
+    text += &findings("contradictions", Tone::Bad, &report.contradictions);
+    text += &findings("warnings", Tone::Weak, &report.warnings);
     text + "\n not promised: " + &report.not_promised.join("; ") + "\n"
+}
+
+/// What each edge rests on and where it ends; edges with the same are told together.
+fn rests(report: &Report) -> String {
+    let mut groups: Vec<(Vec<&str>, &Rests)> = Vec::new();
+    for edge in &report.edges {
+        match groups.iter_mut().find(|(_, rests)| *rests == &edge.rests) {
+            Some((edges, _)) => edges.push(&edge.edge),
+            None => groups.push((vec![&edge.edge], &edge.rests)),
+        }
+    }
+    let mut text = "\n what each edge rests on, and where it ends\n".to_owned();
+    for (edges, rests) in groups {
+        for line in wrapped(&edges.join(" · ")) {
+            text += &format!("  {line}\n");
+        }
+        let assumed: Vec<String> = rests.assumes.iter().map(|n| format!("A{n}")).collect();
+        let mut row = |what: &str, line: &str| {
+            for (i, line) in wrapped(line).into_iter().enumerate() {
+                text += &format!("    {:<10} {line}\n", if i == 0 { what } else { "" });
+            }
+        };
+        rests.settings.iter().for_each(|t| row("rests on", t));
+        if !assumed.is_empty() {
+            row("assumes", &assumed.join(" "));
+        }
+        rests.broken_by.iter().for_each(|t| row("broken by", t));
+        rests.not_promised.iter().for_each(|t| row("not", t));
+    }
+    text
 }
 
 /// What to allow, by who needs it.
@@ -107,13 +139,13 @@ fn permissions(report: &Report) -> String {
     text
 }
 
-fn findings(title: &str, all: &[Finding]) -> String {
+fn findings(title: &str, tone: Tone, all: &[Finding]) -> String {
     if all.is_empty() {
         return String::new();
     }
     let mut text = format!("\n {title}\n");
     for f in all {
-        text += &format!("  {}  {}\n", f.code, f.text);
+        text += &format!("  {}  {}\n", toned(&f.code, tone), f.text);
         for line in wrapped(&f.topics.join(", ")).iter().filter(|l| !l.is_empty()) {
             text += &format!("          {line}\n");
         }

@@ -123,6 +123,8 @@ static TOPICS: Shape = Shape {
         Key::new("replication", Type::Integer, "of created topics; -1 is the broker's default, and ours"),
         Key::new("partitions", Type::Integer, "of created topics of the user; default 4"),
         Key::new("accept_loss", Type::Text, "own topics whose loss is accepted, with commas; default none: a start is refused"),
+        Key::new("accept_reset", Type::Text, "the word that a refused start shows (RB0413): the loss that it names is accepted"),
+        Key::new("watch", Type::Duration, "how often settings of topics and brokers are looked at again; 0s never; default 60s"),
     ],
 };
 
@@ -186,6 +188,8 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         set(&mut c.topics.partitions, number(&t, "partitions", 1, 100_000, d));
         let names = t.text("accept_loss", d).unwrap_or_default();
         c.topics.accept_loss = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
+        c.topics.accept_reset = t.text("accept_reset", d).filter(|word| !word.is_empty());
+        span(&mut c.topics.watch, &t, "watch", d);
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c

@@ -7,6 +7,7 @@
 mod ask;
 mod client;
 mod codec;
+mod level;
 mod memory;
 mod references;
 
@@ -161,6 +162,18 @@ impl Registry {
             Err(Failure::Missing) => Ok(true),
             other => other.map_err(|f| self.error(f, format!("checking a schema under {subject}"))),
         }
+    }
+
+    /// Which changes the registry allows under a subject: its own level, else the global one (`BACKWARD`, `NONE` …).
+    ///
+    /// # Errors
+    /// `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn compatibility(&self, subject: &str) -> Result<String> {
+        let level = self.client.level(Some(subject)).or_else(|failure| match failure {
+            Failure::Missing => self.client.level(None),
+            other => Err(other),
+        });
+        level.map_err(|f| self.error(f, format!("asking for the compatibility of {subject}")))
     }
 
     /// The id of our schema, registered first where `mode` allows.

@@ -36,6 +36,7 @@ pub(super) fn page(report: &Report, at: &str) -> String {
                 p { (asked) " · readback " (env!("CARGO_PKG_VERSION")) " · " time { (at) } }
                 (findings("What contradicts", "no", &report.contradictions))
                 (edges(report))
+                (rests(report))
                 h2 { "What you assume" }
                 ol { @for a in &report.assumptions { li { (a.text) " " code { (a.at) } } } }
                 h2 { "What is not promised" }
@@ -43,6 +44,7 @@ pub(super) fn page(report: &Report, at: &str) -> String {
                 (findings("Weak settings", "weak", &report.warnings))
                 (topics(report))
                 (broker(report))
+                (who_and_schemas(report))
                 (permissions(report))
             }
         }
@@ -65,6 +67,41 @@ fn edges(report: &Report) -> Markup {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+fn rests(report: &Report) -> Markup {
+    let list = |all: &[String]| html! { ul { @for text in all { li { (text) } } } };
+    html! {
+        h2 { "What each edge rests on, and where it ends" }
+        table {
+            thead { tr { th scope="col" { "Edge" } th scope="col" { "Rests on" } th scope="col" { "Broken by" } th scope="col" { "Not promised" } } }
+            tbody {
+                @for edge in &report.edges {
+                    tr {
+                        th scope="row" { (edge.edge) }
+                        td {
+                            (list(&edge.rests.settings))
+                            @if !edge.rests.assumes.is_empty() { "assumption " (edge.rests.assumes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")) }
+                        }
+                        td { (list(&edge.rests.broken_by)) }
+                        td { (list(&edge.rests.not_promised)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn who_and_schemas(report: &Report) -> Markup {
+    html! {
+        @if !report.groups.is_empty() {
+            h2 { "Groups and schemas" }
+            ul {
+                @for g in &report.groups { li { code { (g.name) } ": " @if g.members.is_empty() { "nobody" } @else { (g.members.join(", ")) } } }
+                @for (subject, level) in &report.compatibility { li { "registry: " code { (subject) } " may change " code { (level) } } }
             }
         }
     }
@@ -142,7 +179,7 @@ fn permissions(report: &Report) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::check::{Edge, Promised};
+    use crate::app::check::{Edge, Promised, Rests};
     use crate::config::{ProcessConfig, yaml};
 
     /// If this broke, what stands in a contract could run as a script in a reviewer's browser, or a part of the report would be missing.
@@ -152,7 +189,11 @@ mod tests {
         let declared = yaml::offline(|| crate::declare::load(&dir)).expect("loads");
         let mut report = Report::offline(&declared.application, &ProcessConfig::default(), &declared.warnings);
         let because = "<script>alert(1)</script>".to_owned();
-        report.edges.push(Edge { edge: "a → b".into(), promises: vec![Promised { promise: "p".into(), because }] });
+        report.edges.push(Edge {
+            edge: "a → b".into(),
+            promises: vec![Promised { promise: "p".into(), because }],
+            rests: Rests::default(),
+        });
         let page = page(&report, "2026-11-20");
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)"));
         for text in report.edges.iter().flat_map(|e| &e.promises).map(|p| &p.promise).chain(&report.not_promised) {
