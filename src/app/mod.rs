@@ -14,7 +14,7 @@ mod watch;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};
-pub use process::{Process, ProcessEnd, interrupted, kafka_config, registry};
+pub use process::{Process, ProcessEnd, SecondSignal, interrupted, kafka_config, registry};
 pub(crate) use stores::elsewhere;
 
 /// Registers what the watch over settings records; a process does so by itself.

@@ -33,6 +33,7 @@ mod replay_diff;
 mod reset;
 mod run;
 mod shells;
+mod supervise;
 mod test;
 mod timeline;
 mod watch;
