@@ -55,7 +55,9 @@ pub fn run(args: &CheckArgs, format: Format) -> Result<ExitCode> {
     if let Some(file) = &args.html {
         let page = html::page(&report, &chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
         std::fs::write(file, page).map_err(|e| {
-            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing the report to {}", file.display())).because(e)
+            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing the report to {}", file.display()))
+                .because(e)
+                .next("name a file in a directory that can be written")
         })?;
         eprintln!("wrote {}", file.display());
     }
@@ -109,10 +111,12 @@ fn rests(report: &Report) -> String {
         for line in wrapped(&edges.join(" · ")) {
             text += &format!("  {line}\n");
         }
+        let mut last = "";
         let assumed: Vec<String> = rests.assumes.iter().map(|n| format!("A{n}")).collect();
-        let mut row = |what: &str, line: &str| {
-            for (i, line) in wrapped(line).into_iter().enumerate() {
-                text += &format!("    {:<10} {line}\n", if i == 0 { what } else { "" });
+        let mut row = |what: &'static str, line: &str| {
+            for line in wrapped(line) {
+                text += &format!("    {:<10} {line}\n", if last == what { "" } else { what });
+                last = what;
             }
         };
         rests.settings.iter().for_each(|t| row("rests on", t));

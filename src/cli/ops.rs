@@ -294,6 +294,7 @@ pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {
 
 pub(super) fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
     if let Some(name) = given {
+        super::new::well_named(name)?;
         return Ok(ApplicationId::new(name));
     }
     let all = applications(cluster)?;

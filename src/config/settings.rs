@@ -142,7 +142,7 @@ pub(super) fn keys() -> Vec<String> {
 pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     let mut c = ProcessConfig::default();
     let Some(f) = PROCESS.read(root, d) else { return c };
-    set(&mut c.brokers, f.text("brokers", d));
+    set(&mut c.brokers, f.get("brokers").and_then(|n| brokers(n, d)));
     if let Some(r) = section(&f, "registry", &REGISTRY, d) {
         set(&mut c.registry.url, r.get("url").and_then(|n| url(n, d)));
         c.registry.username = r.text("username", d);
@@ -232,6 +232,21 @@ fn number<T: TryFrom<i64>>(f: &Fields<'_>, key: &str, min: i64, max: i64, d: &mu
 fn client(node: &Node, d: &mut Diagnostics) -> Option<BTreeMap<String, String>> {
     let entries = node.map(d)?;
     Some(entries.iter().filter_map(|(name, value)| Some((name.text.clone(), value.text(d)?))).collect())
+}
+
+/// `host:port`, one or more with commas.
+fn brokers(node: &Node, d: &mut Diagnostics) -> Option<String> {
+    let text = node.text(d)?;
+    // A protocol before it is the client's own way to write one.
+    let good = |one: &str| {
+        let (host, port) = one.trim().rsplit_once(':')?;
+        let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
+        port.parse::<u16>().ok().filter(|_| !host.is_empty() && !host.contains(char::is_whitespace))
+    };
+    match text.split(',').all(|one| good(one).is_some()) {
+        true => Some(text),
+        false => node.wrong("host:port, one or more with commas, such as kafka-1:9092,kafka-2:9092", d),
+    }
 }
 
 fn url(node: &Node, d: &mut Diagnostics) -> Option<String> {

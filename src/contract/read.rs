@@ -21,7 +21,8 @@ pub(super) fn contract(root: &Node, d: &mut Diagnostics) -> Option<Contract> {
     let version = f.get("version").and_then(|n| n.integer(1, i64::MAX, d));
     let verified_on = f.get("verified_on").and_then(|n| date(n, d));
     let target = f.get("target").and_then(|n| target(n, d));
-    let no_intermediaries = target.as_ref().is_some_and(|(_, none)| *none);
+    // A target that can't be read was told; what the calls promise on it is not told again.
+    let no_intermediaries = target.as_ref().is_none_or(|(_, none)| *none);
     let mut calls = BTreeMap::new();
     let mut whole = true;
     for (name, node) in f.get("calls").and_then(|n| n.map(d)).unwrap_or_default() {

@@ -197,9 +197,9 @@ impl Registry {
             Failure::Refused(why) => Error::new(codes::REGISTRY_REFUSED, Fault::Configuration, doing)
                 .because(format!("{host}: {why}"))
                 .next("check the registry's credentials and URL; records wait, none is lost"),
-            Failure::Passing(why) => {
-                Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing).because(format!("{host}: {why}"))
-            }
+            Failure::Passing(why) => Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing)
+                .because(format!("{host}: {why}"))
+                .next("check that the registry answers at registry.url (--registry), then try again"),
             Failure::Unfit(why) => {
                 Error::new(codes::SCHEMA_INCOMPATIBLE, Fault::Configuration, doing).because(format!("{host}: {why}"))
             }

@@ -11,6 +11,7 @@ mod processes;
 mod registry;
 mod scenarios;
 mod security;
+mod settings;
 mod story;
 mod streams;
 mod tables;
