@@ -217,6 +217,8 @@ pub mod codes {
         UNEXPECTED_OUTPUT = 414;
         /// Ledger and the target's books disagree.
         BOOKS_DISAGREE = 415;
+        /// A setting that a promise rests on was changed while a member ran.
+        SETTING_CHANGED = 416;
         /// A record that can't be decoded.
         UNDECODABLE = 501;
         /// A schema that is not in the registry.

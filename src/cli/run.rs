@@ -43,6 +43,9 @@ pub struct RunArgs {
     /// Where metrics and health listen; port 0 takes a free one, `""` none.
     #[arg(long)]
     listen: Option<String>,
+    /// Accept the loss of state that a refused start named by this word (RB0413).
+    #[arg(long, value_name = "WORD")]
+    accept_reset: Option<String>,
     /// Start the member as a child, and again at once when it crashes, in the same slot.
     #[arg(long)]
     supervise: bool,
@@ -76,6 +79,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if let Some(listen) = &args.listen {
         config.admin.listen.clone_from(listen);
+    }
+    if let Some(word) = &args.accept_reset {
+        config.topics.accept_reset = Some(word.clone());
     }
     let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle(), args.second_signal())?;

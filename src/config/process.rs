@@ -177,6 +177,10 @@ pub struct TopicsSection {
     pub partitions: u32,
     /// Topics of ours whose loss is accepted: without this a start is refused where one was deleted or cut short.
     pub accept_loss: Vec<String>,
+    /// Names the loss of state that a person agreed to, as the refused start showed it.
+    pub accept_reset: Option<String>,
+    /// How often settings of topics and brokers are looked at again; zero: never.
+    pub watch: Span,
 }
 
 impl Default for ProcessConfig {
@@ -268,6 +272,13 @@ impl Default for TracesSection {
 
 impl Default for TopicsSection {
     fn default() -> Self {
-        Self { create: false, replication: -1, partitions: 4, accept_loss: Vec::new() }
+        Self {
+            create: false,
+            replication: -1,
+            partitions: 4,
+            accept_loss: Vec::new(),
+            accept_reset: None,
+            watch: Span(Duration::from_secs(60)),
+        }
     }
 }

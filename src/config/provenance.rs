@@ -171,6 +171,8 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("topics.replication".into(), c.topics.replication.to_string()),
         ("topics.partitions".into(), c.topics.partitions.to_string()),
         ("topics.accept_loss".into(), c.topics.accept_loss.join(",")),
+        ("topics.accept_reset".into(), c.topics.accept_reset.clone().unwrap_or_default()),
+        ("topics.watch".into(), c.topics.watch.to_string()),
         ("stop_within".into(), c.stop_within.to_string()),
     ];
     all.extend(security(c.security.as_ref()));

@@ -162,6 +162,8 @@ static TOPICS: Shape = Shape {
         Key::new("replication", Type::Integer, "of created topics; -1 is the broker's default, and ours"),
         Key::new("partitions", Type::Integer, "of created topics of the user; default 4"),
         Key::new("accept_loss", Type::Text, "own topics whose loss is accepted, with commas; default none: a start is refused"),
+        Key::new("accept_reset", Type::Text, "the word that a refused start shows (RB0413): the loss that it names is accepted"),
+        Key::new("watch", Type::Duration, "how often settings of topics and brokers are looked at again; 0s never; default 60s"),
     ],
 };
 
@@ -182,7 +184,7 @@ pub(super) fn keys() -> Vec<String> {
 pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     let mut c = ProcessConfig::default();
     let Some(f) = PROCESS.read(root, d) else { return c };
-    set(&mut c.brokers, f.text("brokers", d));
+    set(&mut c.brokers, f.get("brokers").and_then(|n| brokers(n, d)));
     if let Some(r) = section(&f, "registry", &REGISTRY, d) {
         set(&mut c.registry.url, r.get("url").and_then(|n| url(n, d)));
         c.registry.username = r.text("username", d);
@@ -248,6 +250,8 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         set(&mut c.topics.replication, number(&t, "replication", -1, i64::from(i16::MAX), d));
         set(&mut c.topics.partitions, number(&t, "partitions", 1, 100_000, d));
         c.topics.accept_loss = names(&t, "accept_loss", d);
+        c.topics.accept_reset = t.text("accept_reset", d).filter(|word| !word.is_empty());
+        span(&mut c.topics.watch, &t, "watch", d);
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c
@@ -329,6 +333,21 @@ fn number<T: TryFrom<i64>>(f: &Fields<'_>, key: &str, min: i64, max: i64, d: &mu
 fn client(node: &Node, d: &mut Diagnostics) -> Option<BTreeMap<String, String>> {
     let entries = node.map(d)?;
     Some(entries.iter().filter_map(|(name, value)| Some((name.text.clone(), value.text(d)?))).collect())
+}
+
+/// `host:port`, one or more with commas.
+fn brokers(node: &Node, d: &mut Diagnostics) -> Option<String> {
+    let text = node.text(d)?;
+    // A protocol before it is the client's own way to write one.
+    let good = |one: &str| {
+        let (host, port) = one.trim().rsplit_once(':')?;
+        let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
+        port.parse::<u16>().ok().filter(|_| !host.is_empty() && !host.contains(char::is_whitespace))
+    };
+    match text.split(',').all(|one| good(one).is_some()) {
+        true => Some(text),
+        false => node.wrong("host:port, one or more with commas, such as kafka-1:9092,kafka-2:9092", d),
+    }
 }
 
 fn url(node: &Node, d: &mut Diagnostics) -> Option<String> {
