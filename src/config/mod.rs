@@ -12,7 +12,7 @@ pub mod yaml;
 pub use self::cel::{BadExpression, CelExpr};
 pub use layers::{Flag, environment, load};
 pub use process::{
-    AdminSection, ConsoleSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
+    AdminSection, ConsoleSection, EffectsSection, GroupSection, OidcSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
     TopicsSection,
 };
 pub use provenance::{Setting, provenance};

@@ -178,12 +178,12 @@ fn json(value: &impl Serialize) -> Response {
 pub fn read_only() -> Error {
     Error::new(codes::NOT_PERMITTED, Fault::Verdict, "ordering something")
         .because("nobody can sign in here: the console is read-only")
-        .next("name a file of tokens in console.tokens; `readback console token` makes its lines")
+        .next("name an issuer in console.oidc, or a file of tokens in console.tokens; `readback console token` makes its lines")
 }
 
 /// Whose token the request has; `None` where nobody can sign in.
 fn bearer(console: &Console, asked: &Asked) -> Result<Option<Person>> {
-    if console.people.is_none() {
+    if !console.signs_in() {
         return Ok(None);
     }
     let given = asked.headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
@@ -195,7 +195,7 @@ fn bearer(console: &Console, asked: &Asked) -> Result<Option<Person>> {
             .next("send `Authorization: Bearer <token>`")
     };
     let token = token.ok_or_else(|| needed("no bearer token came with the request"))?;
-    let person = console.by_token(token, &asked.from, console.now())?;
+    let person = console.by_bearer(token, &asked.from, console.now())?;
     person.map(Some).ok_or_else(|| needed("nobody is known by this token"))
 }
 

@@ -64,6 +64,12 @@ pub struct Entry {
     /// The second person, who has shown a token of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub second: Option<String>,
+    /// Somebody's subject at the issuer, where that vouched for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The session that was ended: other processes end it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// The command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -94,6 +100,8 @@ impl Entry {
             reason: String::new(),
             evidence: None,
             second: None,
+            subject: None,
+            session: None,
             command: None,
             code: None,
             detail: String::new(),

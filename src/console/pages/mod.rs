@@ -4,6 +4,7 @@ mod approvals;
 mod form;
 mod layout;
 mod letters;
+mod issuer;
 mod members;
 mod operation;
 mod operations;
@@ -49,6 +50,10 @@ pub enum Page {
     Configuration,
     /// Where one signs in.
     SignIn,
+    /// Leads to the issuer.
+    ToIssuer,
+    /// Where the issuer sends people back to.
+    FromIssuer,
     /// Where one signs out.
     SignOut,
     /// The style of all pages.
@@ -67,6 +72,8 @@ pub const PAGES: &[(Page, &str, bool)] = &[
     (Page::Members, "/members", false),
     (Page::Configuration, "/configuration", false),
     (Page::SignIn, "/sign-in", true),
+    (Page::ToIssuer, "/sign-in/oidc", false),
+    (Page::FromIssuer, "/sign-in/callback", false),
     (Page::SignOut, "/sign-out", true),
     (Page::Style, "/style.css", false),
 ];
@@ -113,8 +120,11 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
     if page == Page::Style {
         return ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("style.css")).into_response();
     }
-    if page == Page::SignIn {
-        return sign_in::serve(console, post, asked);
+    match page {
+        Page::SignIn => return sign_in::serve(console, post, asked),
+        Page::ToIssuer => return issuer::begin(console, asked),
+        Page::FromIssuer => return issuer::finish(console, asked),
+        _ => {}
     }
     let visitor = match visitor(console, &asked.headers) {
         Ok(Some(visitor)) => visitor,
@@ -135,7 +145,7 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
         Page::Operation if post => return operation::order(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
         Page::Operation => operation::page(&view, asked),
         Page::SignOut if post => return sign_in::out(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
-        Page::SignOut | Page::SignIn | Page::Style => return redirect("/"),
+        Page::SignOut | Page::SignIn | Page::ToIssuer | Page::FromIssuer | Page::Style => return redirect("/"),
     };
     match made {
         Ok(body) => ok(body),
@@ -145,10 +155,12 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
 
 /// Who has signed in; `None` where somebody should.
 fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
-    let Some(people) = &console.people else { return Ok(Some(Visitor::Anyone)) };
+    if !console.signs_in() {
+        return Ok(Some(Visitor::Anyone));
+    }
     let Some(cookie) = cookie(headers, session_cookie(console, headers)) else { return Ok(None) };
     let Some(claim) = console.sessions.read(&cookie, console.now()) else { return Ok(None) };
-    let person = people.known(&claim.name, &claim.token)?;
+    let person = console.person_of(&claim)?;
     Ok(person.map(|person| Visitor::Known { person, claim, cookie }))
 }
 

@@ -94,6 +94,7 @@ impl Served {
         std::fs::write(&file, lines).expect("writes");
         let settings = Settings {
             tokens: people.then_some(file),
+            oidc: None,
             session: Duration::from_secs(3_600),
             session_secret: None,
             listen: "127.0.0.1:0".to_owned(),
