@@ -12,6 +12,7 @@ use crate::admin::{AdminServer, Health};
 use crate::app;
 use crate::console::people::{self, Role};
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::error::Result;
 use crate::kafka::RdCluster;
@@ -75,7 +76,8 @@ pub fn run(args: &ConsoleArgs) -> Result<ExitCode> {
     let id = ops::the_app(named.as_deref(), &cluster)?;
     let mut console = Console::start(&cluster, &id, &settings, Arc::new(SystemClock))?.configured(args.connection.explain()?);
     if let Some(application) = &application {
-        console = console.of(application);
+        let avro = app::registry(&config)?.map(|r| Arc::new(r) as _);
+        console = console.of(application).taking(Doors::of(application, avro, config.effects.clock_error.0));
     }
     let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle())?;

@@ -10,6 +10,7 @@ use crate::admin::{AdminServer, Health, StoresSlot};
 use crate::app::{self, Process, ProcessEnd};
 use crate::config::ProcessConfig;
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
 use crate::error::{Error, Result};
@@ -115,6 +116,8 @@ fn console(
     let cluster = RdCluster::new(app::kafka_config(config))?;
     let settings = Settings::of(config, &config.admin.listen);
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
-    let console = console.measured(metrics.clone()).of(application).configured(args.connection.explain()?);
+    let avro = app::registry(config)?.map(|r| Arc::new(r) as _);
+    let doors = Doors::of(application, avro, config.effects.clock_error.0);
+    let console = console.measured(metrics.clone()).of(application).taking(doors).configured(args.connection.explain()?);
     Ok(Some(Arc::new(console)))
 }

@@ -12,8 +12,8 @@ pub mod yaml;
 pub use self::cel::{BadExpression, CelExpr};
 pub use layers::{Flag, environment, load};
 pub use process::{
-    AdminSection, ConsoleSection, EffectsSection, GroupSection, OidcSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
-    TopicsSection,
+    AdminSection, ConsoleSection, EffectsSection, GroupSection, OidcSection, ProcessConfig, RegistryConfig, Slots, StateSection,
+    Threads, TopicsSection,
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};

@@ -7,8 +7,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged};
-use super::yaml::{Diagnostics, Kind, Node};
 use super::process::OidcSection;
+use super::yaml::{Diagnostics, Kind, Node};
 use super::{ProcessConfig, SecretRef, settings};
 use crate::error::{Error, Result};
 

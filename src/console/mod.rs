@@ -7,6 +7,7 @@ pub mod audit;
 pub mod books;
 pub mod draw;
 mod facets;
+pub mod heard;
 pub mod index;
 pub mod letters;
 pub mod oidc;
@@ -16,9 +17,11 @@ pub mod people;
 mod problem;
 mod rates;
 pub mod search;
+pub mod second;
 pub mod server;
 pub mod session;
 mod shown;
+pub mod submit;
 pub mod tail;
 mod wire;
 
@@ -39,12 +42,15 @@ use tokio::sync::Semaphore;
 
 use audit::{Came, Entry};
 use books::{Books, KafkaBooks};
+use heard::{Ears, Listener};
 use index::Listed;
 use oidc::Oidc;
 use oidc::claims::vouched;
 use people::{People, Person};
 use rates::Rates;
+use second::Waiters;
 use session::{Claim, Sessions, Tries};
+use submit::Doors;
 use tail::{Kept, Tail};
 
 /// How the console is served.
@@ -87,7 +93,9 @@ pub struct Console {
     /// The issuer that signs people in. Without it and without tokens nobody can: it is read-only.
     pub oidc: Option<Oidc>,
     /// Sessions of browsers.
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
+    /// Orders that wait for a second person.
+    pub waiters: Arc<Waiters>,
     /// Whether cookies go over TLS only, whatever a request says.
     pub secure: bool,
     /// How long an order waits for its answer.
@@ -96,6 +104,10 @@ pub struct Console {
     pub body_within: Duration,
     /// Room for requests that are answered at once.
     pub room: Arc<Semaphore>,
+    /// Where requests may be submitted, as far as the topology is known.
+    pub doors: Doors,
+    /// Room for submissions that wait.
+    pub waiting: Arc<Semaphore>,
     /// What this process measures of itself, where it is a member.
     pub rates: Option<Rates>,
     /// The topic of dead letters, where it is known.
@@ -106,6 +118,7 @@ pub struct Console {
     pub settings: Vec<Setting>,
     tries: Tries,
     tail: Tail,
+    _listener: Option<Listener>,
     clock: SharedClock,
 }
 
@@ -140,22 +153,30 @@ impl Console {
                 .because("it is shorter than 32 bytes: whoever has a cookie could find it, and sign cookies of others")
                 .next("make one by `openssl rand -hex 32`"));
         }
+        let sessions = Arc::new(Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session));
+        let waiters = Arc::<Waiters>::default();
+        let shared = secret.is_some() && (people.is_some() || oidc.is_some());
+        let ears = Ears { sessions: sessions.clone(), waiters: waiters.clone(), clock: clock.clone() };
         Ok(Self {
             app: app.clone(),
             books: Arc::new(KafkaBooks::new(cluster.clone(), app.clone())),
             people,
             oidc,
-            sessions: Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session),
+            sessions,
+            waiters,
             secure: !local,
             answer_within: ANSWER,
             body_within: BODY,
             room: Arc::new(Semaphore::new(server::AT_ONCE)),
+            doors: Doors::default(),
+            waiting: Arc::new(Semaphore::new(submit::WAITING)),
             rates: None,
             dead_letters: None,
             drawing: None,
             settings: Vec::new(),
             tries: Tries::default(),
             tail: Tail::start(cluster.clone(), app.clone()),
+            _listener: shared.then(|| Listener::start(cluster.clone(), app.clone(), ears)),
             clock,
         })
     }
@@ -171,6 +192,13 @@ impl Console {
     pub fn of(mut self, application: &Application) -> Self {
         self.drawing = Some(draw::draw(&application.topology));
         self.dead_letters.clone_from(&application.dead_letters);
+        self
+    }
+
+    /// With doors for requests.
+    #[must_use]
+    pub fn taking(mut self, doors: Doors) -> Self {
+        self.doors = doors;
         self
     }
 

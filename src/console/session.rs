@@ -54,7 +54,11 @@ impl Sessions {
 
     /// A cookie's value for somebody who has just signed in.
     pub fn begin(&self, person: &Person, until: WallTime) -> String {
-        let roles = if vouched(&person.token) { person.roles.iter().map(|r| r.word()).collect::<Vec<_>>().join("+") } else { String::new() };
+        let roles = if vouched(&person.token) {
+            person.roles.iter().map(|r| r.word()).collect::<Vec<_>>().join("+")
+        } else {
+            String::new()
+        };
         let body = format!("{}.{}.{}.{}.{roles}", hex(person.name.as_bytes()), person.token, until.0, secret());
         let signature = self.sign("session", &body);
         format!("{body}.{signature}")

@@ -10,6 +10,8 @@ use crate::time::WallTime;
 
 /// How long somebody may take at the issuer.
 pub const LASTS: Duration = Duration::from_secs(600);
+/// Longest address of a page that is led back to.
+const LONGEST: usize = 1_500;
 
 /// One sign-in that is under way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +27,8 @@ pub struct Slip {
 impl Slip {
     /// A new one.
     pub fn new(to: &str, now: WallTime) -> Self {
+        // Browsers drop a cookie beyond 4 KB, and with it the sign-in.
+        let to = if to.len() > LONGEST { "/" } else { to };
         Self { state: secret(), to: to.to_owned(), until: now.plus(LASTS) }
     }
 
@@ -74,6 +78,7 @@ mod tests {
             assert_eq!(Slip::read(forged, &sessions, now), None, "{forged}");
         }
         assert_eq!(Slip::read(&cookie, &Sessions::new(Some("other"), LASTS), now), None);
+        assert_eq!(Slip::new(&format!("/{}", "x".repeat(LONGEST)), now).to, "/");
         let other = Slip::new("/unknowns", now);
         assert!(slip.nonce(&sessions) != other.nonce(&sessions) && slip.nonce(&sessions) != slip.verifier(&sessions));
         assert_eq!(slip.verifier(&sessions).len(), 64);

@@ -9,9 +9,7 @@ use openidconnect::core::{
     CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreResponseMode, CoreResponseType,
     CoreSubjectIdentifierType,
 };
-use openidconnect::{
-    DiscoveryError, EmptyAdditionalProviderMetadata, IssuerUrl, LogoutProviderMetadata, ProviderMetadata,
-};
+use openidconnect::{DiscoveryError, EmptyAdditionalProviderMetadata, IssuerUrl, LogoutProviderMetadata, ProviderMetadata};
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::time::WallTime;

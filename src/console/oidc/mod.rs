@@ -247,7 +247,8 @@ impl Oidc {
         let post_only = methods.is_some_and(|m| {
             m.contains(&CoreClientAuthMethod::ClientSecretPost) && !m.contains(&CoreClientAuthMethod::ClientSecretBasic)
         });
-        let redirect = RedirectUrl::new(redirect.to_owned()).map_err(|_| refused("the address of this console is none".to_owned()))?;
+        let redirect =
+            RedirectUrl::new(redirect.to_owned()).map_err(|_| refused("the address of this console is none".to_owned()))?;
         let client = OurClient::from_provider_metadata(metadata.as_ref().clone(), self.client_id.clone(), secret);
         Ok(client.set_redirect_uri(redirect).set_auth_type(if post_only { AuthType::RequestBody } else { AuthType::BasicAuth }))
     }
@@ -312,7 +313,9 @@ impl Oidc {
         // The library leaves this one to us. A bearer token may have been given to any client for our audience.
         let stranger = |of: &&ClientId| **of != self.client_id && matches!(purpose, Purpose::SignIn(_));
         match claims.authorized_party().filter(stranger) {
-            Some(other) => Err(ClaimsVerificationError::InvalidAudience(format!("it was given to the client `{}`", other.as_str()))),
+            Some(other) => {
+                Err(ClaimsVerificationError::InvalidAudience(format!("it was given to the client `{}`", other.as_str())))
+            }
             None => Ok(claims),
         }
     }

@@ -14,8 +14,7 @@ use crate::intents::{Pair, RenderedRequest};
 use crate::time::SystemClock;
 
 /// Limits of one call: an issuer's documents are a few kilobytes.
-const LIMITS: CallLimits =
-    CallLimits { connect: Duration::from_secs(3), cut: Duration::from_secs(5), body: 512 * 1024 };
+const LIMITS: CallLimits = CallLimits { connect: Duration::from_secs(3), cut: Duration::from_secs(5), body: 512 * 1024 };
 
 /// Why the issuer gave no answer; holds nothing of the request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -122,7 +121,10 @@ mod tests {
         let refused = outgoing(asked("http://id.acme.example/token"), true).map(|_| ()).expect_err("is refused");
         assert_eq!(refused.to_string(), "it names an address without TLS");
         let call = outgoing(asked("https://id.acme.example:8443/a/token?b=c"), true).expect("goes");
-        assert_eq!((call.to.base_url.as_str(), call.to.hosts.as_slice()), ("https://id.acme.example:8443", &["id.acme.example".to_owned()][..]));
+        assert_eq!(
+            (call.to.base_url.as_str(), call.to.hosts.as_slice()),
+            ("https://id.acme.example:8443", &["id.acme.example".to_owned()][..])
+        );
         assert_eq!((call.request.path.as_str(), call.request.query.as_str()), ("/a/token", "b=c"));
         assert!(!format!("{call:?}").contains("MARK"), "{call:?}");
         assert!(outgoing(asked("http://127.0.0.1:9/token"), false).is_ok());

@@ -2,9 +2,9 @@
 
 mod approvals;
 mod form;
+mod issuer;
 mod layout;
 mod letters;
-mod issuer;
 mod members;
 mod operation;
 mod operations;

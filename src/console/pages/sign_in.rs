@@ -16,7 +16,7 @@ use crate::error::{Error, Fault, Result, codes};
 use crate::time::WallTime;
 
 use super::operation::form_refused;
-use super::{Page, View, Visitor, cookie, issuer, html_page, layout, redirect, secure, session_cookie};
+use super::{Page, View, Visitor, cookie, html_page, issuer, layout, redirect, secure, session_cookie};
 
 /// The cookie that the sign-in form belongs to.
 const BEFORE: &str = "readback-form";

@@ -1,6 +1,10 @@
 //! The console over HTTP, on the in-process log, with a member that answers commands by the real rules.
 
+mod issuer;
+mod oidc;
 mod orders;
 mod pages;
+mod second;
 mod served;
 mod signing;
+mod submit;

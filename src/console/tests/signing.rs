@@ -156,7 +156,8 @@ fn without_sign_in_it_is_read_only_and_stays_on_this_machine() {
         assert_eq!(s.send("GET", "/api/v1/unknowns", &[("Host", host)], "").status, 200, "{host}");
     }
     let start = |listen: &str| {
-        let settings = Settings { tokens: None, oidc: None, session: Duration::from_secs(1), session_secret: None, listen: listen.to_owned() };
+        let settings =
+            Settings { tokens: None, oidc: None, session: Duration::from_secs(1), session_secret: None, listen: listen.to_owned() };
         let cluster = MemoryCluster::new(Arc::new(SystemClock));
         Console::start(&cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)
     };
