@@ -137,21 +137,28 @@ fn prepared<'c>(console: &'c Console, who: &Person, around: &Around<'_>, body: S
     let (door, pipeline) = console.doors.find(around.to)?;
     let message = format!("api/{}", uuid::Uuid::new_v4());
     let request = body.request(around.key, &who.name, &message, around.traceparent.filter(|t| is_traceparent(t)))?;
-    let refused = |code, words: String| {
-        Error::new(code, Fault::Verdict, format!("submitting {}", crate::outbox::cut(request.operation_id.as_str()))).because(words)
-    };
-    // The partition count does not matter to admission.
-    match admit(&request, pipeline, &Settings::new(1, console.doors.clock_error), now) {
-        Verdict::Take => {}
-        Verdict::Expired => return Err(refused(codes::REQUEST_EXPIRED, "its deadline has passed".to_owned())),
-        Verdict::Message(_, why) => return Err(refused(why.code, why.words)),
-    }
     let key = OperationKey { tenant: request.tenant.clone(), operation: request.operation_id.clone(), step: door.step.clone() };
+    // Identity before validity, as admission does: a repeat is answered after its deadline, too.
     let known = standing(console, &key)?;
-    if known.as_ref().and_then(|k| k.identity.as_ref()).is_some_and(|identity| *identity != request.identity()) {
-        return Err(conflict(&key));
+    match &known {
+        Some(at) if at.identity.as_ref().is_some_and(|identity| *identity != request.identity()) => return Err(conflict(&key)),
+        Some(_) => {}
+        None => admitted(console, &request, pipeline, now)?,
     }
     Ok(Prepared { door, request, key, wait_for, within, known })
+}
+
+/// What admission would refuse is refused here, and not written.
+fn admitted(console: &Console, request: &WorkRequest, pipeline: &Pipeline, now: WallTime) -> Result<()> {
+    let refused = |code, words: String| {
+        Err(Error::new(code, Fault::Verdict, format!("submitting {}", crate::outbox::cut(request.operation_id.as_str()))).because(words))
+    };
+    // The partition count does not matter to admission.
+    match admit(request, pipeline, &Settings::new(1, console.doors.clock_error), now) {
+        Verdict::Take => Ok(()),
+        Verdict::Expired => refused(codes::REQUEST_EXPIRED, "its deadline has passed".to_owned()),
+        Verdict::Message(_, why) => refused(why.code, why.words),
+    }
 }
 
 fn conflict(key: &OperationKey) -> Error {

@@ -84,6 +84,8 @@ fn the_answer_names_the_level_that_was_reached_and_a_repeat_is_one_operation() {
     assert_eq!(reached(&ask("ended")), (200, "planned".to_owned(), true));
     assert_eq!(reached(&ask("confirmed")), (202, "planned".to_owned(), true), "it never will be");
     assert_eq!(written(&s).len(), 1, "a repeat writes nothing once the operation is known");
+    s.clock.advance(Duration::from_secs(7_200));
+    assert_eq!(reached(&ask("ended")), (200, "planned".to_owned(), true), "after its deadline, too");
     let mut other = request.clone();
     other["resource"] = "order/A-2".into();
     let conflict = post(&s, "olga", TOPIC, &[], &other);
