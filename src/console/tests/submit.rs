@@ -1,7 +1,7 @@
 //! Submit and wait: what is written, what is answered, and that it is never more than is so.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -19,9 +19,11 @@ pub const TOPIC: &str = "agent.requests";
 pub fn doors() -> Doors {
     static DOORS: OnceLock<Doors> = OnceLock::new();
     let made = || {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/topology/orders/topology.yaml");
-        let text = std::fs::read_to_string(path).expect("reads").replace("value: avro", "value: json");
-        let application = crate::declare::parse(path, &text).expect("a topology").application;
+        let dir = tempfile::tempdir().expect("a directory");
+        let orders = crate::demo::files::write_orders(dir.path(), "", "http://127.0.0.1:9").expect("writes");
+        let file = orders.join("topology.yaml");
+        let text = std::fs::read_to_string(&file).expect("reads").replace("value: avro", "value: json");
+        let application = crate::declare::parse(file.to_str().expect("UTF-8"), &text).expect("a topology").application;
         Doors::of(&application, None, Duration::ZERO)
     };
     DOORS.get_or_init(made).clone()
@@ -31,7 +33,7 @@ fn body(s: &Served, id: &str) -> Value {
     json!({
         "operation_id": id, "tenant": "acme", "resource": "order/A-1", "resource_version": "4", "action": "order.create",
         "input": { "media_type": "text/plain", "inline": "two bolts" },
-        "deadline": s.console.now().plus(Duration::from_secs(3_600)).to_string(),
+        "deadline": s.console.now().plus(Duration::from_secs(600)).to_string(),
     })
 }
 
@@ -100,10 +102,12 @@ fn a_caller_that_waits_hears_when_it_is_so() {
     let s = Served::new();
     let wait = |id: &'static str| {
         let (s, request) = (&s, body(&s, id));
-        move || post(s, "olga", "place-order?wait_for=confirmed&within=60s", &[], &request)
+        move || post(s, "olga", "place-order?wait_for=confirmed&within=20s", &[], &request)
     };
     let when_written = |n: usize| {
+        let until = Instant::now() + Duration::from_secs(10);
         while written(&s).len() < n {
+            assert!(Instant::now() < until, "it is never written");
             std::thread::sleep(Duration::from_millis(2));
         }
         written(&s).remove(n - 1)
