@@ -5,6 +5,7 @@ pub mod evidence;
 mod health;
 mod listen;
 pub mod orders;
+pub mod payload;
 pub mod replay;
 mod server;
 mod stores;

@@ -13,8 +13,10 @@ mod proposal;
 mod purse;
 mod replay;
 mod shelf;
+mod standing;
 mod step;
 mod task;
+mod trail;
 mod waiting;
 
 pub use admit::{Verdict, admit};

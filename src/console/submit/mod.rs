@@ -151,7 +151,8 @@ fn prepared<'c>(console: &'c Console, who: &Person, around: &Around<'_>, body: S
 /// What admission would refuse is refused here, and not written.
 fn admitted(console: &Console, request: &WorkRequest, pipeline: &Pipeline, now: WallTime) -> Result<()> {
     let refused = |code, words: String| {
-        Err(Error::new(code, Fault::Verdict, format!("submitting {}", crate::outbox::cut(request.operation_id.as_str()))).because(words))
+        Err(Error::new(code, Fault::Verdict, format!("submitting {}", crate::outbox::cut(request.operation_id.as_str())))
+            .because(words))
     };
     // The partition count does not matter to admission.
     match admit(request, pipeline, &Settings::new(1, console.doors.clock_error), now) {
