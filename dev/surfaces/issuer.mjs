@@ -42,6 +42,8 @@ export class Issuer {
     /** Who is signed in next. */
     this.account = null;
     this.cookies = [randomBytes(16).toString("hex")];
+    /** The groups of the next token for a program. */
+    this.robot = ["sre"];
     this.errors = [];
   }
 
@@ -84,7 +86,7 @@ export class Issuer {
       findAccount: (_, id) => (ACCOUNTS[id] ? { accountId: id, claims: () => claims(id) } : undefined),
       loadExistingGrant: (context) => this.grant(context),
       interactions: { url: (_, interaction) => `/choose/${interaction.uid}` },
-      extraTokenClaims: (_, token) => (token.kind === "ClientCredentials" ? { preferred_username: "robot@acme", groups: ["sre"] } : {}),
+      extraTokenClaims: (_, token) => (token.kind === "ClientCredentials" ? { preferred_username: "robot@acme", groups: this.robot } : {}),
       features: {
         devInteractions: { enabled: false },
         clientCredentials: { enabled: true },
