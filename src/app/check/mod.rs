@@ -4,6 +4,7 @@ mod cluster;
 mod permissions;
 mod rests;
 mod topics;
+mod tried;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ pub use cluster::{against, timeouts};
 pub use permissions::{Permission, permissions};
 pub use rests::Rests;
 pub(in crate::app) use topics::weaknesses;
+pub use tried::{Tried, or_refused, try_permissions};
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

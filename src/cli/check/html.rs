@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::app::check::{Finding, Report};
+use crate::app::check::{Finding, Report, Tried};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; }
@@ -168,7 +168,10 @@ fn permissions(report: &Report) -> Markup {
                         td { (p.who) }
                         td { (p.resource) " " code { (p.name) @if p.prefixed { "*" } } }
                         td { (p.operations.join(", ")) }
-                        td { code { (p.flags()) } }
+                        td {
+                            code { (p.flags()) }
+                            @match p.tried { Some(Tried::Allowed) => " (this login has it)", Some(Tried::Refused) => " (refused)", None => "" }
+                        }
                     }
                 }
             }
