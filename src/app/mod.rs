@@ -9,7 +9,9 @@ pub mod diff;
 mod loss;
 mod process;
 mod purge;
+mod resting;
 mod stores;
+mod traces;
 mod watch;
 
 pub use adapt::{ContractRenderer, PolicyBook};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus::Registry as MetricRegistry;
 
@@ -11,11 +11,11 @@ use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::HyperPort;
+use crate::events::Tenants;
+use crate::http::{HttpPort, HyperPort};
 use crate::ids::TopicName;
-use crate::kafka::Cluster;
-use crate::kafka::{RdCluster, RdConfig};
-use crate::registry::{Ensure, Registry, RegistryAuth};
+use crate::kafka::{self, Cluster, RdCluster, RdConfig};
+use crate::registry::{Ensure, Registry, RegistryAuth, Trust};
 use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
 };
@@ -25,7 +25,9 @@ use crate::time::SystemClock;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::deployed;
 use super::purge::{Purge, purged};
+use super::resting::Resting;
 use super::stores::Stores;
+use super::traces::Traces;
 use super::watch::{Metrics as SettingsMetrics, Watch, Watched};
 use super::{check, loss};
 
@@ -40,6 +42,9 @@ pub enum SecondSignal {
     /// Nothing more: where a supervisor passes signals on, one stop may come twice.
     IsTheSame,
 }
+/// Least and longest time for the last spans to be sent.
+const LAST_SPANS: Duration = Duration::from_millis(500);
+const FLUSH: Duration = Duration::from_secs(5);
 
 /// How a process ended.
 #[derive(Debug)]
@@ -57,6 +62,8 @@ pub struct Process {
     stores: Stores,
     state: StateManager,
     purge: Option<Purge>,
+    resting: Option<Resting>,
+    traces: Traces,
     watch: Option<Watch>,
     stop_within: Duration,
 }
@@ -65,6 +72,7 @@ pub struct Process {
 pub fn kafka_config(config: &ProcessConfig) -> RdConfig {
     let mut rd = RdConfig::new(config.brokers.clone());
     rd.session = config.group.session_timeout.0;
+    rd.security = config.security.clone();
     rd.settings = config.kafka.clone();
     rd
 }
@@ -80,7 +88,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
-    Registry::new(&section.url, auth).map(Some)
+    let trust = Trust { ca: section.ca.clone(), identity: section.identity.clone() };
+    Registry::trusting(&section.url, auth, trust).map(Some)
 }
 
 /// Schemas of public topics from a registry, registered or required.
@@ -107,18 +116,22 @@ impl Process {
         stop: &AtomicBool,
         waiting: &dyn Fn(&Error),
     ) -> Result<Option<Self>> {
-        let cluster = RdCluster::new(kafka_config(config))?;
+        let mut client = kafka_config(config);
+        client.metrics = Some(kafka::Metrics::new(metrics)?);
+        let cluster = RdCluster::new(client)?;
         let registry = registry(config)?;
         let clock: crate::time::SharedClock = Arc::new(SystemClock);
-        let http = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
-        let shared = Arc::new(effects::Shared::measured(effects::Metrics::new(metrics)?));
+        let http: Arc<dyn HttpPort> = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
+        let traces = Traces::start(&application.id, config, &http, runtime, metrics)?;
+        let shared = effects::Shared::measured(effects::Metrics::new(metrics)?).traced(traces.tracer.clone());
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
-            shared,
-            metrics: Some(agent::Metrics::new(metrics)?),
+            shared: Arc::new(shared),
+            metrics: Some(agent::Metrics::new(metrics, Tenants::declared(config.metrics.tenants.iter().cloned()))?),
+            tracer: traces.tracer.clone(),
             weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
@@ -154,6 +167,7 @@ impl Process {
         );
         let behind = std::iter::once(&composed.stream).chain(&composed.effects).map(purged).collect();
         let purge = Some(Purge::start(cluster.clone(), behind));
+        let resting = application.dead_letters.clone().map(|t| Resting::start(cluster.clone(), t, recorded.clone()));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
@@ -168,7 +182,7 @@ impl Process {
             brokers: config.brokers.clone(),
         };
         let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
-        Ok(Some(Self { streams, globals, stores, state, purge, watch, stop_within: config.stop_within.0 }))
+        Ok(Some(Self { streams, globals, stores, state, purge, resting, traces, watch, stop_within: config.stop_within.0 }))
     }
 
     /// Its stores, for queries: `process.stores().store("counts")`.
@@ -203,10 +217,13 @@ impl Process {
                 break;
             }
         }
-        drop((self.purge.take(), self.watch.take()));
+        let until = Instant::now() + self.stop_within;
+        drop((self.purge.take(), self.resting.take(), self.watch.take()));
         let ended = self.streams.stop(self.stop_within).and(broken.map_or(Ok(()), Err));
         drop(self.globals.take());
         let closed = self.state.close();
+        // The last spans are those of the last commit. Half a second is theirs in any case.
+        self.traces.stop(until.saturating_duration_since(Instant::now()).clamp(LAST_SPANS, FLUSH));
         match ended.and(closed) {
             Ok(()) => ProcessEnd::Stopped,
             Err(e) => ProcessEnd::Failed(e),
@@ -279,6 +296,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         finish_within: config.stop_within.0 / 2,
         accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),
         replication: config.topics.replication,
+        standby: config.state.standby,
         ..RuntimeOptions::default()
     }
 }

@@ -26,7 +26,7 @@ mod new;
 mod ops;
 mod output;
 mod pause;
-mod payload;
+
 mod probe;
 mod progress;
 mod replay_diff;

@@ -9,6 +9,8 @@ use clap::Args;
 use crate::admin::{AdminServer, Health, StoresSlot};
 use crate::app::{self, Process, ProcessEnd, SecondSignal};
 use crate::config::ProcessConfig;
+use crate::config::yaml::Diagnostics;
+use crate::console::books::Subject;
 use crate::console::server::router;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
@@ -66,7 +68,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(parent) = args.supervised_by {
         supervise::follow(parent)?;
     }
-    let application = load::application(&args.topology)?;
+    let declared = load::told(&args.topology)?;
+    let application = Arc::new(declared.application);
     let mut config = args.connection.load()?;
     if let Some(n) = args.ordinal {
         config.slots.ordinal = Some(n);
@@ -86,7 +89,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();
     let stores = config.admin.stores.then(StoresSlot::default);
-    let console = console(&application, &config, &metrics, args)?;
+    let console = console(&application, declared.warnings, &config, &metrics, args)?;
     let server = match config.admin.listen.as_str() {
         "" => None,
         listen => {
@@ -129,7 +132,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// The console of this member, where it is wanted.
 fn console(
-    application: &Application,
+    application: &Arc<Application>,
+    warnings: Diagnostics,
     config: &ProcessConfig,
     metrics: &prometheus::Registry,
     args: &RunArgs,
@@ -140,6 +144,7 @@ fn console(
     let cluster = RdCluster::new(app::kafka_config(config))?;
     let settings = Settings::of(config, &config.admin.listen);
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
-    let console = console.measured(metrics.clone()).of(application).configured(args.connection.explain()?);
+    let subject = Subject { application: application.clone(), config: config.clone(), warnings };
+    let console = console.measured(metrics.clone()).of(subject).configured(args.connection.explain()?);
     Ok(Some(Arc::new(console)))
 }

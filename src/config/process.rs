@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SecretRef;
 use super::units::{ByteSize, Span};
+use super::{Identity, SecretRef, Security};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct ProcessConfig {
     pub brokers: String,
     /// The schema registry.
     pub registry: RegistryConfig,
+    /// How clients reach the brokers; without it in the clear, or as the raw settings say.
+    pub security: Option<Security>,
     /// Raw client settings; those that the product owns are refused.
     pub kafka: BTreeMap<String, String>,
     /// Stores on disk.
@@ -30,6 +32,10 @@ pub struct ProcessConfig {
     pub admin: AdminSection,
     /// Who may sign in at the console.
     pub console: ConsoleSection,
+    /// What metrics tell apart.
+    pub metrics: MetricsSection,
+    /// Where traces go, and what is sampled.
+    pub traces: TracesSection,
     /// Topics at start.
     pub topics: TopicsSection,
     /// Longest time from SIGTERM to exit.
@@ -47,6 +53,10 @@ pub struct RegistryConfig {
     pub password: Option<SecretRef>,
     /// Bearer token, by reference.
     pub token: Option<SecretRef>,
+    /// Certificates that the registry's must go back to (PEM); without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, where the registry asks for one.
+    pub identity: Option<Identity>,
     /// Register missing schemas (`true`) or require that they are there.
     pub register: bool,
 }
@@ -58,6 +68,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// Block and object cache of all stores together.
     pub cache: ByteSize,
+    /// Keep copies of the stores that come here if another process is gone.
+    pub standby: bool,
 }
 
 /// Threads a unit.
@@ -124,6 +136,36 @@ pub struct ConsoleSection {
     pub session_secret: Option<SecretRef>,
 }
 
+/// What metrics tell apart.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsSection {
+    /// Tenants that have series of their own; all others share one.
+    pub tenants: Vec<String>,
+}
+
+/// Where traces go, and what is sampled.
+#[derive(Clone, Debug)]
+pub struct TracesSection {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// The collector's address for traces by OTLP over HTTP, with its path; empty = nowhere.
+    pub endpoint: String,
+    /// Headers for the collector as `name=value,name=value`, by reference.
+    pub headers: Option<SecretRef>,
+    /// Share of the requests without a `traceparent` that are sampled, 0 to 1.
+    pub sample: f64,
+    /// Whether a `traceparent` that comes with a request decides by its flag.
+    pub follow: bool,
+    /// Whether calls to targets carry a `traceparent`.
+    pub propagate: bool,
+    /// `service.name`; empty = the application's name.
+    pub service: String,
+    /// More attributes of the resource, `name=value,name=value`.
+    pub resource: String,
+    /// How long one export may take.
+    pub timeout: Span,
+}
+
 /// Topics at start.
 #[derive(Clone, Debug)]
 pub struct TopicsSection {
@@ -146,6 +188,7 @@ impl Default for ProcessConfig {
         Self {
             brokers: "localhost:9092".into(),
             registry: RegistryConfig::default(),
+            security: None,
             kafka: BTreeMap::new(),
             state: StateSection::default(),
             threads: Threads::default(),
@@ -154,6 +197,8 @@ impl Default for ProcessConfig {
             effects: EffectsSection::default(),
             admin: AdminSection::default(),
             console: ConsoleSection::default(),
+            metrics: MetricsSection::default(),
+            traces: TracesSection::default(),
             topics: TopicsSection::default(),
             stop_within: Span(Duration::from_secs(20)),
         }
@@ -162,13 +207,13 @@ impl Default for ProcessConfig {
 
 impl Default for RegistryConfig {
     fn default() -> Self {
-        Self { url: String::new(), username: None, password: None, token: None, register: true }
+        Self { url: String::new(), username: None, password: None, token: None, ca: None, identity: None, register: true }
     }
 }
 
 impl Default for StateSection {
     fn default() -> Self {
-        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20) }
+        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20), standby: false }
     }
 }
 
@@ -206,6 +251,22 @@ impl Default for AdminSection {
 impl Default for ConsoleSection {
     fn default() -> Self {
         Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None }
+    }
+}
+
+impl Default for TracesSection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            endpoint: String::new(),
+            headers: None,
+            sample: 0.1,
+            follow: true,
+            propagate: true,
+            service: String::new(),
+            resource: String::new(),
+            timeout: Span(Duration::from_secs(10)),
+        }
     }
 }
 
