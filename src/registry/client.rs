@@ -6,7 +6,6 @@ use std::error::Error as _;
 use std::future::Future;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
 
 use schema_registry_converter::async_impl::schema_registry::{
     SrSettings, get_referenced_schema, get_schema_by_id, get_schema_by_subject_and_version, is_compatible_schema, perform_sr_call,
