@@ -279,5 +279,11 @@ pub mod codes {
         CONSOLE_EXPOSED = 805;
         /// As many requests to the console are under way as it answers at once.
         CONSOLE_BUSY = 806;
+        /// The issuer that signs people in does not answer, or is none.
+        ISSUER_UNREACHABLE = 807;
+        /// A sign-in, or a token, that the issuer's word does not carry.
+        SIGN_IN_REFUSED = 808;
+        /// An order to confirm that does not wait, or no longer.
+        NOT_WAITING = 809;
     }
 }

@@ -146,7 +146,7 @@ metrics! {
 }
 
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, TRACES, SETTINGS];
+pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, SETTINGS, TRACES];
 
 #[cfg(test)]
 mod tests {

@@ -182,7 +182,7 @@ impl Process {
             brokers: config.brokers.clone(),
         };
         let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
-        Ok(Some(Self { streams, globals, stores, state, purge, resting, traces, watch, stop_within: config.stop_within.0 }))
+        Ok(Some(Self { streams, globals, stores, state, purge, resting, watch, traces, stop_within: config.stop_within.0 }))
     }
 
     /// Its stores, for queries: `process.stores().store("counts")`.

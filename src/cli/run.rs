@@ -12,6 +12,7 @@ use crate::config::ProcessConfig;
 use crate::config::yaml::Diagnostics;
 use crate::console::books::Subject;
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
 use crate::error::{Error, Result};
@@ -144,7 +145,9 @@ fn console(
     let cluster = RdCluster::new(app::kafka_config(config))?;
     let settings = Settings::of(config, &config.admin.listen);
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
+    let avro = app::registry(config)?.map(|r| Arc::new(r) as _);
+    let doors = Doors::of(application, avro, config.effects.clock_error.0);
     let subject = Subject { application: application.clone(), config: config.clone(), warnings };
-    let console = console.measured(metrics.clone()).of(subject).configured(args.connection.explain()?);
+    let console = console.measured(metrics.clone()).taking(doors).of(subject).configured(args.connection.explain()?);
     Ok(Some(Arc::new(console)))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::error::codes;
 use crate::events::Tenants;
 
-use super::process::{GroupSection, ProcessConfig, RegistryConfig, TracesSection};
+use super::process::{GroupSection, OidcSection, ProcessConfig, RegistryConfig, TracesSection};
 use super::security;
 use super::units::{ByteSize, Span};
 use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
@@ -121,6 +121,24 @@ static CONSOLE: Shape = Shape {
         Key::new("tokens", Type::Text, "the file of tokens; default none: the console is read-only and stays on loopback"),
         Key::new("session", Type::Duration, "how long a session lasts; default 8h"),
         Key::new("session_secret", Type::Secret, "what sessions are signed with where several processes share them, by reference"),
+        Key::new("oidc", Type::Map(&OIDC), "sign-in by an OpenID Connect issuer; default none"),
+    ],
+};
+
+static OIDC: Shape = Shape {
+    name: "Oidc",
+    doc: "Sign-in by an OpenID Connect issuer.",
+    keys: &[
+        Key::required("issuer", Type::Text, "the issuer, exactly as its tokens name it; https, or http on loopback"),
+        Key::required("client_id", Type::Text, "this console's client ID at the issuer"),
+        Key::new("client_secret", Type::Secret, "its secret, by reference; default none: a public client"),
+        Key::required("roles", Type::Named(&Type::Text), "claim value: role, or roles with commas; who has none is not let in"),
+        Key::new("roles_claim", Type::Text, "where the values stand, such as realm_access.roles; default groups"),
+        Key::new("name_claim", Type::Text, "the claim that becomes the person's name; default preferred_username"),
+        Key::new("scopes", Type::Text, "scopes to ask for, with spaces; default openid profile"),
+        Key::new("audience", Type::Text, "the audience of bearer tokens for the API; default the client ID"),
+        Key::new("redirect_url", Type::Text, "https://…/sign-in/callback; default made of the host that people use"),
+        Key::new("ca", Type::Text, "a file of certificates (PEM) that are trusted beside the public ones"),
     ],
 };
 
@@ -231,6 +249,7 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         c.console.tokens = s.text("tokens", d).filter(|t| !t.is_empty()).map(PathBuf::from);
         span(&mut c.console.session, &s, "session", d);
         c.console.session_secret = s.get("session_secret").and_then(|n| n.secret(d));
+        c.console.oidc = section(&s, "oidc", &OIDC, d).and_then(|o| oidc(&o, d));
     }
     if let Some(m) = section(&f, "metrics", &METRICS, d) {
         c.metrics.tenants = names(&m, "tenants", d);
@@ -255,6 +274,28 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c
+}
+
+fn oidc(o: &Fields<'_>, d: &mut Diagnostics) -> Option<OidcSection> {
+    let path = |key: &str, d: &mut Diagnostics| o.text(key, d).filter(|t| !t.is_empty());
+    let text = |key: &str, default: &str, d: &mut Diagnostics| path(key, d).unwrap_or_else(|| default.to_owned());
+    let roles = o.get("roles").and_then(|n| client(n, d)).unwrap_or_default();
+    if let (true, Some(node)) = (roles.is_empty(), o.get("roles")) {
+        d.error(codes::BAD_VALUE, &node.at, "it maps nothing to a role: nobody could sign in".to_owned());
+    }
+    let client_id = o.get("client_id").and_then(|n| n.text(d))?;
+    Some(OidcSection {
+        issuer: o.get("issuer").and_then(|n| n.text(d))?,
+        client_secret: o.get("client_secret").and_then(|n| n.secret(d)),
+        roles,
+        roles_claim: text("roles_claim", "groups", d),
+        name_claim: text("name_claim", "preferred_username", d),
+        scopes: text("scopes", "openid profile", d),
+        audience: text("audience", &client_id, d),
+        redirect_url: path("redirect_url", d),
+        ca: path("ca", d).map(PathBuf::from),
+        client_id,
+    })
 }
 
 /// What can't hold together is refused, where it stands.
