@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::app::check::{self, Finding, Report, Rests};
+use crate::app::check::{self, Finding, Report, Rests, Tried};
 use crate::error::{Error, Fault, Result, codes};
 use crate::kafka::Cluster;
 use crate::runtime::error_of;
@@ -50,7 +50,9 @@ pub fn run(args: &CheckArgs, format: Format) -> Result<ExitCode> {
     if args.live {
         let admin = cluster.admin().map_err(error_of)?;
         let registry = crate::app::registry(&config)?;
-        check::against(&mut report, &declared.application, &config, admin.as_ref(), registry.as_ref())?;
+        check::try_permissions(&mut report, &cluster)?;
+        let asked = check::against(&mut report, &declared.application, &config, admin.as_ref(), registry.as_ref());
+        check::or_refused(&mut report, asked)?;
     }
     if let Some(file) = &args.html {
         let page = html::page(&report, &chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
@@ -138,7 +140,12 @@ fn permissions(report: &Report) -> String {
             text += &format!("  {}\n", p.who);
             last = p.who;
         }
-        text += &format!("    {}\n", p.flags());
+        let tried = match p.tried {
+            Some(Tried::Allowed) => "   (this login has it)",
+            Some(Tried::Refused) => "   (refused)",
+            None => "",
+        };
+        text += &format!("    {}{tried}\n", p.flags());
     }
     text
 }

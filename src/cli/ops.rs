@@ -47,6 +47,9 @@ enum What {
         /// Only this tenant.
         #[arg(long)]
         tenant: Option<String>,
+        /// Only those that have stood so for longer.
+        #[arg(long, value_parser = span)]
+        longer_than: Option<Duration>,
         /// At most so many.
         #[arg(long, default_value_t = 100)]
         limit: usize,
@@ -197,8 +200,9 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
     super::progress::catch_up(&mut operations)?;
     let now = SystemClock.now().wall;
     match &args.what {
-        What::List { status, tenant, limit } => {
-            list(&operations, status.as_deref(), tenant.as_deref(), *limit, now, format);
+        What::List { status, tenant, longer_than, limit } => {
+            let since = longer_than.map(|age| WallTime(now.0.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))));
+            list(&operations, (status.as_deref(), tenant.as_deref(), since), *limit, now, format);
             Ok(ExitCode::SUCCESS)
         }
         What::Show { operation, tenant } => {
@@ -325,12 +329,16 @@ fn one<'a>(operations: &'a Operations, id: &str, tenant: Option<&str>) -> Result
     }
 }
 
-fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, limit: usize, now: WallTime, format: Format) {
+/// Those of a status, of a tenant, and that have stood so since a time.
+type Wanted<'a> = (Option<&'a str>, Option<&'a str>, Option<WallTime>);
+
+fn list(operations: &Operations, (status, tenant, since): Wanted<'_>, limit: usize, now: WallTime, format: Format) {
     let mut rows: Vec<(&OperationKey, &Seen)> = operations
         .seen
         .iter()
         .filter(|(_, s)| status.is_none_or(|w| s.status().is_some_and(|s| s.word() == w)))
         .filter(|(k, _)| tenant.is_none_or(|t| k.tenant.as_str() == t))
+        .filter(|(_, s)| since.is_none_or(|since| evidence::changed_at(s) < since))
         .collect();
     rows.sort_by_key(|(_, s)| evidence::changed_at(s));
     let total = rows.len();

@@ -6,7 +6,6 @@ use std::error::Error as _;
 use std::future::Future;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
 
 use schema_registry_converter::async_impl::schema_registry::{
     SrSettings, get_referenced_schema, get_schema_by_id, get_schema_by_subject_and_version, is_compatible_schema, perform_sr_call,
@@ -141,9 +140,12 @@ impl Client {
         Err(Failure::Passing("no answer".into()))
     }
 
-    /// Where it is, how it knows us, and how long it may take: for calls that the library lacks.
-    pub(super) fn plain(&self) -> (&str, &RegistryAuth, Duration) {
-        (&self.url, &self.auth, self.patience.request)
+    /// Where it is, how it knows us, and an HTTP client as the library has it: for calls that the library lacks.
+    pub(super) fn plain(&self) -> Answer<(&str, &RegistryAuth, reqwest::Client)> {
+        let refused = |e: Error| Failure::Refused(e.to_string());
+        let http = trusting(self.trust.ca.as_deref(), self.trust.identity.as_ref()).map_err(refused)?;
+        let http = http.timeout(self.patience.request).no_proxy().build();
+        Ok((&self.url, &self.auth, http.map_err(|e| Failure::Refused(e.without_url().to_string()))?))
     }
 
     /// Makes such a call on the client's own thread.

@@ -1,7 +1,5 @@
 //! The compatibility level of a subject, which the client library has no call for.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
 use crate::registry::RegistryAuth;
@@ -18,8 +16,8 @@ struct Level {
 impl Client {
     /// The level that stands for a subject by itself, or the global one.
     pub(super) fn level(&self, subject: Option<&str>) -> Result<String, Failure> {
-        let (url, auth, limit) = self.plain();
-        let mut request = client(limit)?.get(match subject {
+        let (url, auth, http) = self.plain()?;
+        let mut request = http.get(match subject {
             Some(subject) => format!("{url}/config/{subject}"),
             None => format!("{url}/config"),
         });
@@ -42,8 +40,4 @@ impl Client {
             }
         })
     }
-}
-
-fn client(limit: Duration) -> Result<reqwest::Client, Failure> {
-    reqwest::Client::builder().timeout(limit).no_proxy().build().map_err(|e| Failure::Refused(e.without_url().to_string()))
 }

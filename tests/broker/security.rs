@@ -26,7 +26,7 @@ const WRITE: i8 = 4;
 type Settings = Vec<(&'static str, String)>;
 
 /// Settings of a login, given raw.
-fn signed_in<'a>(user: &'a str, password: &'a str) -> Vec<(&'static str, &'a str)> {
+pub fn signed_in<'a>(user: &'a str, password: &'a str) -> Vec<(&'static str, &'a str)> {
     vec![
         ("READBACK_BROKERS", stack().sasl().expect("this test needs a local stack: unset READBACK_BROKERS")),
         ("READBACK_KAFKA__SECURITY_PROTOCOL", "sasl_plaintext"),

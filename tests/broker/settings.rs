@@ -6,8 +6,12 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 
+use readback::kafka::{Cluster as _, NewTopic};
+
 use crate::processes::Running;
-use crate::{shared, stack, until};
+use crate::security::signed_in;
+use crate::wire::deny;
+use crate::{cluster_at, shared, stack, until};
 
 /// The word count of `topology/clicks` under names of its own; `by` names its store.
 fn counting(work: &Path, app: &str, by: &str) -> PathBuf {
@@ -78,7 +82,43 @@ fn what_no_longer_holds_is_told_ends_the_member_and_is_refused_at_a_start() {
     let said = reset.said();
     assert!(said.contains("RB0413") && said.contains("store by-page"), "{said}");
     let word = said.split("--accept-reset ").nth(1).and_then(|t| t.get(..12)).expect("the word is told").to_owned();
+    // Its slot still holds what it was assigned under the old graph, until the group has forgotten it.
+    let admin = cluster_at(stack().brokers()).admin().expect("admin");
+    until("its session is over", || admin.members(&app.as_str().into()).ok()?.is_empty().then_some(()));
     let mut accepted = start(&renamed, "accepted", &word);
     accepted.until_running();
     assert_eq!(accepted.terminate().code(), Some(0), "{}", accepted.said());
+}
+
+/// If this broke, a member would be deployed under a login that cannot read its source, and `check --live` have called it good.
+#[test]
+fn a_permission_that_is_missing_contradicts() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("reads-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let dir = counting(work.path(), &app, "by-page");
+    let admin = cluster_at(stack().brokers()).admin().expect("admin");
+    let topic = |name: &str| NewTopic { name: name.into(), partitions: 1, replication: 1, config: Default::default() };
+    let visits = format!("{app}.visits");
+    let all = [visits.clone(), format!("{app}.page-counts"), format!("{app}.visits.dead")];
+    admin.create(&all.each_ref().map(|name| topic(name))).expect("created");
+    until("they are there", || admin.topic(&visits.as_str().into()).ok()?.map(drop));
+    let check = || {
+        let mut check = std::process::Command::new(crate::story::program());
+        let out = check.args(["check", "--live", "--permissions"]).arg(&dir).envs(signed_in("limited", "limited")).output();
+        let out = out.expect("it runs");
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr))
+    };
+    let (code, told) = check();
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(&format!("--topic '{visits}'   (this login has it)")), "{told}");
+    assert!(told.contains(&format!("group {app}: nobody")), "{told}");
+    const TOPIC: i8 = 2;
+    const READ: i8 = 3;
+    deny("User:limited", TOPIC, &visits, READ);
+    until("it is refused", || {
+        let (code, told) = check();
+        let both = told.contains("RB0308") && told.contains(&format!("--topic '{visits}'   (refused)"));
+        (code == Some(2) && both).then_some(())
+    });
 }

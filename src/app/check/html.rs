@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Finding, Report};
+use super::{Finding, Report, Tried};
 
 /// Everything but the title.
 pub fn body(report: &Report) -> Markup {
@@ -46,7 +46,7 @@ fn rests(report: &Report) -> Markup {
     let list = |all: &[String]| html! { ul { @for text in all { li { (text) } } } };
     html! {
         h2 { "What each edge rests on, and where it ends" }
-        table {
+        div.scroll { table {
             thead { tr { th scope="col" { "Edge" } th scope="col" { "Rests on" } th scope="col" { "Broken by" } th scope="col" { "Not promised" } } }
             tbody {
                 @for edge in &report.edges {
@@ -61,7 +61,7 @@ fn rests(report: &Report) -> Markup {
                     }
                 }
             }
-        }
+        } }
     }
 }
 
@@ -138,7 +138,10 @@ fn permissions(report: &Report) -> Markup {
                         td { (p.who) }
                         td { (p.resource) " " code { (p.name) @if p.prefixed { "*" } } }
                         td { (p.operations.join(", ")) }
-                        td { code { (p.flags()) } }
+                        td {
+                            code { (p.flags()) }
+                            @match p.tried { Some(Tried::Allowed) => " (this login has it)", Some(Tried::Refused) => " (refused)", None => "" }
+                        }
                     }
                 }
             }

@@ -5,6 +5,7 @@ pub mod html;
 mod permissions;
 mod rests;
 mod topics;
+mod tried;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ pub use cluster::{against, timeouts};
 pub use permissions::{Permission, permissions};
 pub use rests::Rests;
 pub(in crate::app) use topics::weaknesses;
+pub use tried::{Tried, or_refused, try_permissions};
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -5,6 +5,8 @@ use serde::Serialize;
 use crate::dsl::Application;
 use crate::intents::topics as names;
 
+use super::Tried;
+
 /// One permission: who needs to do what with which resource.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Permission {
@@ -18,6 +20,8 @@ pub struct Permission {
     pub prefixed: bool,
     /// As the broker calls them: `Read`, `DescribeConfigs`.
     pub operations: Vec<&'static str>,
+    /// What a cluster said to this login; none where it was not asked.
+    pub tried: Option<Tried>,
 }
 
 impl Permission {
@@ -38,7 +42,7 @@ pub fn permissions(application: &Application) -> Vec<Permission> {
     let app = &application.id;
     let mut all = Vec::new();
     let mut need = |who, resource, name: String, prefixed, operations: &[&'static str]| {
-        all.push(Permission { who, resource, name, prefixed, operations: operations.to_vec() });
+        all.push(Permission { who, resource, name, prefixed, operations: operations.to_vec(), tried: None });
     };
     let units = match application.has_effects() {
         true => vec![app.to_string(), names::effects_unit(app).to_string()],
