@@ -255,6 +255,8 @@ pub mod codes {
         COMMAND_REFUSED = 710;
         /// Cancelled before anything was sent.
         CANCELLED = 711;
+        /// A request that means the same as an earlier one.
+        SAME_MEANING = 712;
         /// A dead letter that can't go back.
         REPLAY_REFUSED = 720;
         /// A dead letter that was replayed already.

@@ -210,9 +210,11 @@ pub enum ReturnKind {
     Closed,
     /// Its ledger record is deleted.
     Gone,
+    /// Whether an earlier operation means the same; from the keeper of its meaning.
+    Compared,
 }
 
-/// A record of `<app>-plans`, `schemas/return.avsc`; written by the owner of the ledger record.
+/// A record of `<app>-plans`, `schemas/return.avsc`; written by the owner of the ledger record, or by the keeper of a meaning.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Return {
     /// What it says.
@@ -229,7 +231,7 @@ pub struct Return {
     pub end: Option<Status>,
     /// The ledger's version at that time.
     pub version: i64,
-    /// The proposal as text, for a plan answer.
+    /// The proposal as text, for a plan answer; for `compared` the earlier operation's ID, where there is one.
     pub body: Option<String>,
     /// What it did cost.
     pub cost: Cost,
