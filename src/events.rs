@@ -68,6 +68,7 @@ metrics! {
     OLDEST_UNKNOWN = Gauge "readback_effects_oldest_unknown_timestamp_seconds" ["partition"] "Since when the oldest unknown operation is unknown, Unix time; not there where none is.";
     TARGET_CALLS = Gauge "readback_target_calls_running" ["target"] "Calls to a target that are under way.";
     TARGET_LIMIT = Gauge "readback_target_calls_limit" ["target"] "Calls to a target that may be under way at once.";
+    WEBHOOKS = Counter "readback_webhooks_total" ["contract", "outcome"] "Posts of targets, by what became of them.";
     TARGET_CLOSED = Counter "readback_target_closed_total" ["target", "why"] "Times that calls to a target were deferred: by the breaker, or because the target asked to wait.";
 }
 
@@ -99,7 +100,7 @@ mod tests {
         for name in &known {
             assert!(OPERATING.contains(&format!("`{name}`")), "operating.md does not tell of {name}");
         }
-        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
+        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations|webhooks)_?[a-z_]*").expect("a good pattern");
         let alerts = include_str!("../deploy/alerts.yml");
         let dashboard = include_str!("../deploy/readback-dashboard.json");
         let mut seen = 0;

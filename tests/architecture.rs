@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "registry",
     "runtime",
     "effects",
+    "webhooks",
     "app",
     "driver",
     "admin",

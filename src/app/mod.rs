@@ -9,6 +9,7 @@ pub mod diff;
 mod process;
 mod purge;
 mod stores;
+pub mod webhooks;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};

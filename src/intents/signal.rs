@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ApprovalId, CommandId, DispatchToken, IdentityHash, OperationId, OperationKey, PlanHash, StepName, Tenant};
+use crate::ids::{
+    ApprovalId, CommandId, ContractName, DispatchToken, IdentityHash, OperationId, OperationKey, PlanHash, StepName, Tenant,
+};
 use crate::time::WallTime;
 
 use super::{Cost, Status};
@@ -172,6 +174,8 @@ pub enum ControlKind {
     Command,
     /// What a former owner saw.
     Hearsay,
+    /// What the target told by itself: hearsay whose token is the operation's key.
+    Webhook,
 }
 
 /// A record of `<app>-control`, `schemas/control.avsc`; written by members only.
@@ -191,6 +195,8 @@ pub struct Control {
     pub command: Option<Command>,
     /// Or hearsay.
     pub hearsay: Option<Hearsay>,
+    /// For a webhook: under which contract. Whose operation it is, its owner knows by the key.
+    pub contract: Option<ContractName>,
 }
 
 impl Control {

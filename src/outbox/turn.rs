@@ -218,6 +218,7 @@ impl<'a> Turn<'a> {
             deadline: self.record.request.deadline,
             command: Some(command),
             hearsay: None,
+            contract: None,
         };
         self.out.push(Output::Control(Box::new(control), to.partition));
     }

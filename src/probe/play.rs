@@ -152,7 +152,7 @@ impl Play<'_> {
     }
 
     fn first(&mut self, key: &WireKey) -> Result<Option<Answer>> {
-        let later = self.probe.call.completion == Completion::Poll;
+        let later = self.probe.call.completion != Completion::Sync;
         let says = if later { "the answer to a call reads as accepted" } else { "the answer to a call reads as applied" };
         let answer = match self.call("the first call", key, &self.probe.parameters)? {
             Ok(answer) => answer,

@@ -8,6 +8,7 @@ mod kills;
 mod lost;
 mod notices;
 mod processes;
+mod protocol;
 mod registry;
 mod scenarios;
 mod security;
@@ -15,6 +16,7 @@ mod story;
 mod streams;
 mod tables;
 mod tools;
+mod webhooks;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -24,9 +24,13 @@ impl Running {
     }
     /// With more settings, by their variables; empty ones are left out.
     pub fn with(topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
+        Self::numbered(0, topology, state, name, more)
+    }
+    /// The member of this ordinal.
+    pub fn numbered(ordinal: u32, topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
         let log = state.with_file_name(format!("{name}.log"));
         let child = Command::new(program())
-            .args(["run", "--ordinal", "0", "--log", "info", "--state-dir"])
+            .args(["run", "--ordinal", &ordinal.to_string(), "--log", "info", "--state-dir"])
             .args([state, topology])
             .env("READBACK_BROKERS", stack().brokers())
             .env("READBACK_REGISTRY", stack().registry())

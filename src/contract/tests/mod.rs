@@ -13,6 +13,7 @@ mod fence;
 mod file;
 mod judge;
 mod precondition;
+mod webhook;
 
 const ORDERS: &str = r#"contract: orders
 version: 3
