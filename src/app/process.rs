@@ -15,7 +15,7 @@ use crate::http::HyperPort;
 use crate::ids::TopicName;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
-use crate::registry::{Ensure, Registry, RegistryAuth};
+use crate::registry::{Ensure, Registry, RegistryAuth, Trust};
 use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
 };
@@ -30,6 +30,15 @@ use super::stores::Stores;
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a second SIGTERM or SIGINT does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecondSignal {
+    /// Ends the process where it is: somebody is in a hurry.
+    Exits,
+    /// Nothing more: where a supervisor passes signals on, one stop may come twice.
+    IsTheSame,
+}
 
 /// How a process ended.
 #[derive(Debug)]
@@ -54,6 +63,7 @@ pub struct Process {
 pub fn kafka_config(config: &ProcessConfig) -> RdConfig {
     let mut rd = RdConfig::new(config.brokers.clone());
     rd.session = config.group.session_timeout.0;
+    rd.security = config.security.clone();
     rd.settings = config.kafka.clone();
     rd
 }
@@ -69,7 +79,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
-    Registry::new(&section.url, auth).map(Some)
+    let trust = Trust { ca: section.ca.clone(), identity: section.identity.clone() };
+    Registry::trusting(&section.url, auth, trust).map(Some)
 }
 
 /// Schemas of public topics from a registry, registered or required.
@@ -257,6 +268,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         finish_within: config.stop_within.0 / 2,
         accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),
         replication: config.topics.replication,
+        standby: config.state.standby,
         ..RuntimeOptions::default()
     }
 }
@@ -293,8 +305,8 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A flag that SIGTERM and SIGINT set; a second signal ends the process at once.
-pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> {
+/// A flag that SIGTERM and SIGINT set, and what a second one does.
+pub fn interrupted(runtime: &tokio::runtime::Handle, second: SecondSignal) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let _inside = runtime.enter();
@@ -304,7 +316,7 @@ pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> 
     runtime.spawn(async move {
         loop {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            if flag.swap(true, Ordering::AcqRel) {
+            if flag.swap(true, Ordering::AcqRel) && second == SecondSignal::Exits {
                 std::process::exit(130);
             }
         }

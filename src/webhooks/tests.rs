@@ -91,7 +91,10 @@ fn answers_tell_a_target_whether_to_post_again() {
     assert_eq!(received(&book, "/hooks", "mail", r#"{"kind":"mail.done"}"#).answer(), (422, "unreadable"));
     std::fs::remove_file(dir.path().join("mail")).unwrap();
     let headers = signed("mail", done);
-    assert!(book.receive(&Posted { path: "/hooks", headers: &headers, body: done.as_bytes() }, NOW).is_err(), "no secret, no verdict");
+    assert!(
+        book.receive(&Posted { path: "/hooks", headers: &headers, body: done.as_bytes() }, NOW).is_err(),
+        "no secret, no verdict"
+    );
 }
 
 /// If this broke, what is remembered would grow without bound, or the post that just came would be forgotten first.

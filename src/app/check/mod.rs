@@ -270,7 +270,11 @@ fn on_cancel(contract: &ContractName, call: &Call) -> Option<Promised> {
 /// How an accepted call is known to be done, where its target tells by itself.
 fn on_webhook(call: &Call) -> Option<Promised> {
     let webhook = call.webhook.as_ref()?;
-    let because = format!("posted by the target to {} within {}, signed; else read back, or a person", webhook.path, show_duration(webhook.within));
+    let because = format!(
+        "posted by the target to {} within {}, signed; else read back, or a person",
+        webhook.path,
+        show_duration(webhook.within)
+    );
     Some(Promised { promise: "accepted is not done: the target tells".into(), because })
 }
 
@@ -278,7 +282,10 @@ fn on_webhook(call: &Call) -> Option<Promised> {
 fn on_likeness(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
     let steps = application.pipelines.iter().map(|p| &p.effect);
     let rules = steps.filter(|e| e.contract == *contract && e.call == *call).find_map(|e| e.duplicates.as_ref())?;
-    let because = format!("same meaning as one under way, or ended less than {} ago: a person says whether it is meant", show_duration(rules.within));
+    let because = format!(
+        "same meaning as one under way, or ended less than {} ago: a person says whether it is meant",
+        show_duration(rules.within)
+    );
     Some(Promised { promise: "look-alikes wait for a person".into(), because })
 }
 

@@ -96,7 +96,11 @@ fn only_what_the_target_signed_now_is_believed() {
     }
     let g = call("stripe");
     let signed = signed("stripe", 1_790_000_000, body)[0].1.replace("t=1790000000", "t=1790000001");
-    assert_eq!(believed(&g.call, &[("stripe-signature".into(), signed)], body), Err(Unbelieved::Forged), "a new time for an old one");
+    assert_eq!(
+        believed(&g.call, &[("stripe-signature".into(), signed)], body),
+        Err(Unbelieved::Forged),
+        "a new time for an old one"
+    );
 }
 
 /// If this broke, a webhook about something else would end an operation, or one that lacks what its contract names would pass.
