@@ -16,7 +16,7 @@ pub use command::SecretCommand;
 pub use layers::{Flag, environment, load};
 pub use process::{
     AdminSection, ConsoleSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
-    TopicsSection,
+    TopicsSection, WebhooksSection,
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};

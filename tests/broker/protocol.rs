@@ -160,6 +160,8 @@ fn targets(books: &Shared) -> String {
                 until("its answer is let go", || (!lock(&books).held.contains(&name)).then_some(()));
                 reply(201, json!({ "id": id }))
             }
+            // Nobody can know while an answer is held.
+            p if p.starts_with("/orders?") && !lock(&books).held.is_empty() => reply(503, json!({})),
             p if p.starts_with("/orders?") => {
                 let key = key();
                 let items: Vec<Value> =
@@ -218,7 +220,7 @@ calls:
       lag: 100ms
     answers: [{ status: 201, means: applied, evidence: body.id }]
     compensate: { call: cancel, parameters: { order: evidence } }
-    policy: { timeout: 20s, window: 1s, attempts: 3 }
+    policy: { timeout: 2s, window: 1s, attempts: 3 }
   cancel:
     parameters: { order: { type: string } }
     request: { method: POST, path: /cancellations, json: { order: "{order}", ref: "{key}" } }
@@ -376,10 +378,8 @@ fn fences_compensation_orders_and_look_alikes_hold_on_a_real_broker() {
     let _shared = shared();
     let mut g = Ground::start();
     let app = g.app.clone();
-    lock(&g.books).held.insert("undo".into());
     g.ask("thing", "thing-1", "lost");
     g.ask("order", "order-1", "lost");
-    g.ask("order", "order-2", "undo");
     g.ask("mail", "mail-1", "hello");
     for n in 1..=2 {
         g.ask("mail", &format!("silent-{n}"), &format!("silent-{n}"));
@@ -424,7 +424,13 @@ fn fences_compensation_orders_and_look_alikes_hold_on_a_real_broker() {
     until_status(&app, "late-1.r1", "confirmed");
     assert_eq!(g.posts("/mails", "late"), 1);
 
+    // Time fence: absent once the target refuses what was lost; then a new attempt, with a time of its own.
+    until_status(&app, "order-1", "confirmed");
+    assert_eq!((g.posts("/orders", "lost"), lock(&g.books).refused_as_old), (2, 0));
+
     // Cancelled while its answer was away: undone, once.
+    lock(&g.books).held.insert("undo".into());
+    g.ask("order", "order-2", "undo");
     until("it was placed", || (g.posts("/orders", "undo") == 1).then_some(()));
     did(&app, &["ops", "cancel", "order-2", "--reason", "the customer withdrew"]);
     lock(&g.books).held.clear();
@@ -433,9 +439,6 @@ fn fences_compensation_orders_and_look_alikes_hold_on_a_real_broker() {
     let undone = lock(&g.books).cancelled.clone();
     assert!(undone.len() == 1 && lock(&g.books).orders.iter().any(|(_, id)| *id == undone[0]), "{undone:?}");
 
-    // Time fence: absent once the target refuses what was lost; then a new attempt, with a time of its own.
-    until_status(&app, "order-1", "confirmed");
-    assert_eq!((g.posts("/orders", "lost"), lock(&g.books).refused_as_old), (2, 0));
     let orders = lock(&g.books).orders.len();
     assert_eq!(orders, 2, "one each");
     assert_eq!(g.member.terminate().code(), Some(0), "{}", g.member.said());

@@ -11,6 +11,7 @@ mod answers;
 mod compensate;
 mod fence;
 mod file;
+mod fuzz;
 mod judge;
 mod precondition;
 mod webhook;

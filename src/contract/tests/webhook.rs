@@ -29,12 +29,12 @@ fn text(signature: &str) -> String {
     ORDERS.replace("    completion: sync\n", &block)
 }
 
-struct Ground {
+pub(super) struct Ground {
     _dir: tempfile::TempDir,
-    call: Call,
+    pub(super) call: Call,
 }
 
-fn call(signature: &str) -> Ground {
+pub(super) fn call(signature: &str) -> Ground {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("secret");
     std::fs::write(&file, SECRET).expect("written");
