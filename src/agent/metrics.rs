@@ -50,8 +50,13 @@ pub(super) struct Line {
 /// What a cost is made of, in the order of [`parts`].
 const OF: [&str; 3] = ["tokens", "bytes", "tool_calls"];
 /// Stages of operations that have not ended.
-pub(super) const STAGES: [(Stage, &str); 4] =
-    [(Stage::Fetching, "fetching"), (Stage::Planning, "planning"), (Stage::Waiting, "waiting"), (Stage::HandedOver, "handed_over")];
+pub(super) const STAGES: [(Stage, &str); 5] = [
+    (Stage::Fetching, "fetching"),
+    (Stage::Planning, "planning"),
+    (Stage::Comparing, "comparing"),
+    (Stage::Waiting, "waiting"),
+    (Stage::HandedOver, "handed_over"),
+];
 
 /// A cost in its parts.
 pub(super) fn parts(cost: Cost) -> [i64; 3] {
