@@ -177,6 +177,10 @@ pub mod codes {
         LEDGER_TOO_LARGE = 243;
         /// The resource no longer stands at the version that the request was made for.
         PRECONDITION_FAILED = 244;
+        /// A webhook that is not the target's own, or not of now.
+        WEBHOOK_UNBELIEVED = 245;
+        /// A webhook that is not as its contract says.
+        WEBHOOK_UNREADABLE = 246;
         /// A broker can't be reached.
         BROKER_UNREACHABLE = 301;
         /// A topic is missing.
@@ -263,6 +267,8 @@ pub mod codes {
         COMMAND_REFUSED = 710;
         /// Cancelled before anything was sent.
         CANCELLED = 711;
+        /// A request that means the same as an earlier one.
+        SAME_MEANING = 712;
         /// A dead letter that can't go back.
         REPLAY_REFUSED = 720;
         /// A dead letter that was replayed already.

@@ -111,6 +111,7 @@ metrics! {
     OLDEST_UNKNOWN = Gauge "readback_effects_oldest_unknown_timestamp_seconds" ["partition"] "Since when the oldest unknown operation is unknown, Unix time; not there where none is.";
     TARGET_CALLS = Gauge "readback_target_calls_running" ["target"] "Calls to a target that are under way.";
     TARGET_LIMIT = Gauge "readback_target_calls_limit" ["target"] "Calls to a target that may be under way at once.";
+    WEBHOOKS = Counter "readback_webhooks_total" ["contract", "outcome"] "Posts of targets, by what became of them.";
     TARGET_SECONDS = Histogram "readback_target_call_seconds" ["target", "of"] "Time of a call, and of a readback's request, from its first byte to the end.";
     TARGET_BREAKER = Gauge "readback_target_breaker" ["target"] "1 while the breaker is open: calls fail in a row, and one at a time is tried.";
     TARGET_REMAINING = Gauge "readback_target_remaining" ["target", "of"] "What the target says is left of its limit: requests, tokens.";
@@ -161,7 +162,7 @@ mod tests {
         for name in &known {
             assert!(OPERATING.contains(&format!("`{name}`")), "operating.md does not tell of {name}");
         }
-        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|kafka|traces|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
+        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|kafka|traces|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations|webhooks)_?[a-z_]*").expect("a good pattern");
         let alerts = include_str!("../deploy/alerts.yml");
         let dashboard = include_str!("../deploy/readback-dashboard.json");
         let mut seen = 0;

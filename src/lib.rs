@@ -80,6 +80,7 @@ pub mod registry;
 pub mod runtime;
 
 pub mod effects;
+pub mod webhooks;
 
 pub mod app;
 

@@ -31,6 +31,7 @@ const ORDER: &[&str] = &[
     "registry",
     "runtime",
     "effects",
+    "webhooks",
     "app",
     "driver",
     "admin",

@@ -1,9 +1,9 @@
 //! From the pure core's outputs to records of the open transaction.
 
 use crate::error::codes;
-use crate::ids::{Partition, TopicName};
+use crate::ids::{Partition, TopicName, partition_of};
 use crate::intents::headers as names;
-use crate::intents::{Control, Intent, ResultRecord, WorkRequest, dead};
+use crate::intents::{Claim, Control, Intent, ResultRecord, Return, WorkRequest, dead};
 use crate::outbox::{DeadLetter, cut};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{Wire, encode};
@@ -25,6 +25,17 @@ impl Sinks {
     /// Writes a control record to its partition.
     pub fn control(&self, control: &Control, partition: Partition, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         internal(&self.control, partition, control.operation_id.as_str(), control, Headers::new(), cx)
+    }
+
+    /// Writes what an operation tells the keeper of its meaning, to the partition of that meaning.
+    pub fn claim(&self, claim: &Claim, partitions: u32, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let keeper = partition_of(claim.meaning.as_bytes(), partitions);
+        internal(&self.operations, keeper, claim.operation_id.as_str(), claim, Headers::new(), cx)
+    }
+
+    /// Writes a return to the partition of the operation's record.
+    pub fn back(&self, back: &Return, partition: Partition, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        internal(&self.plans, partition, back.operation_id.as_str(), back, Headers::new(), cx)
     }
 
     /// Writes an order that concerns every owner to each control partition, as it came.

@@ -49,10 +49,21 @@ impl Step<'_> {
         true
     }
 
-    /// Renders the effect, which makes the plan: proposal, bytes and hash.
+    /// The arguments are known: where the step compares meanings, that comes before anybody is asked to approve.
     fn planned(&mut self) {
         let Some(bench) = self.bench else { return self.no_pipeline() };
-        if bench.pipeline.plan.is_none() && bench.pipeline.gate.is_none() {
+        let Some(rules) = &bench.pipeline.effect.duplicates else { return self.go_on() };
+        match self.effect() {
+            Ok((ready, seen)) => self.compare(rules, &ready, &seen),
+            Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
+        }
+    }
+
+    /// Renders the effect, which makes the plan: proposal, bytes and hash.
+    pub(super) fn go_on(&mut self) {
+        let Some(bench) = self.bench else { return self.no_pipeline() };
+        let alone = self.turn.record.earlier().is_none();
+        if bench.pipeline.plan.is_none() && bench.pipeline.gate.is_none() && alone {
             return match self.effect() {
                 Ok((ready, seen)) => self.authorize(ready, &seen, None),
                 Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
@@ -83,7 +94,8 @@ impl Step<'_> {
         let before = self.turn.record.plan_hash.replace(hash.clone());
         if before.as_ref() != Some(&hash) {
             let why = before
-                .map(|_| Why::new(codes::DENIED, "rendered again: the call or its contract changed, earlier approvals are void"));
+                .map(|_| Why::new(codes::DENIED, "rendered again: the call or its contract changed, earlier approvals are void"))
+                .or_else(|| self.looks_like());
             self.turn.record.stage = Stage::Planning;
             self.turn.state(Status::Planned, AckLevel::Planned, why);
         }
@@ -94,6 +106,7 @@ impl Step<'_> {
             },
             None => false,
         };
+        let required = required || self.turn.record.earlier().is_some();
         match gate::standing(&self.turn, bench.pipeline.gate.as_ref()) {
             Standing::Denied(by) => {
                 let why = Why::new(codes::DENIED, format!("denied by {}", cut(&by)));
@@ -109,10 +122,11 @@ impl Step<'_> {
         if self.turn.record.stage == Stage::Waiting {
             return;
         }
-        let expires = self.bench.and_then(|b| b.pipeline.gate.as_ref()).map(|g| g.expires).unwrap_or_default();
+        let expires = self.bench.map(|b| b.pipeline.waits_for_a_person()).unwrap_or_default();
         self.turn.record.stage = Stage::Waiting;
         self.turn.record.waiting_until = Some(self.turn.now.plus(expires));
-        self.turn.state(Status::AwaitingApproval, AckLevel::Planned, None);
+        let why = self.looks_like();
+        self.turn.state(Status::AwaitingApproval, AckLevel::Planned, why);
     }
 
     fn approved(&mut self, ready: Ready, seen: &Seen, approval: Option<ApprovalUse>) {
@@ -136,7 +150,7 @@ impl Step<'_> {
                 return Some(Why::new(codes::COMMAND_REFUSED, words));
             }
             Stage::HandedOver => gate::after_hand_over(&mut self.turn, approval),
-            Stage::Fetching | Stage::Planning | Stage::Waiting => {
+            Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => {
                 if let Err(why) = gate::take(&mut self.turn, gate, approval) {
                     return Some(why);
                 }

@@ -1,6 +1,7 @@
 //! admit, plan, gate, authorize on the one operation record, and the task that keeps the records of a partition.
 
 mod admit;
+mod claims;
 mod config;
 mod desk;
 mod emit;
@@ -8,6 +9,7 @@ mod fetch;
 mod fetches;
 mod flow;
 mod gate;
+mod like;
 mod metrics;
 mod proposal;
 mod purse;
@@ -23,6 +25,7 @@ pub use admit::{Verdict, admit};
 pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};
 pub use desk::{Bench, Desk};
 pub use fetch::{FetchDone, FetchEnd, HttpFetcher, InputFetcher};
+pub use like::{ClaimEntry, Claims, normalised};
 pub use metrics::Metrics;
 pub use proposal::{ProposalSchema, canonical};
 pub use purse::{Bucket, Purse};

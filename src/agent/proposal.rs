@@ -62,7 +62,8 @@ pub fn canonical(value: &Value) -> String {
 }
 
 /// The plan's hash, which an approval names: operation, canonical proposal, the call with its contract version and whole
-/// definition, the rendered request, and what the model was given (prompt version, schema). Length-prefixed.
+/// definition, the rendered request, what the model was given (prompt version,
+/// schema), and the earlier operation that means the same, so that an approval says of just that one that both are meant. Length-prefixed.
 pub fn plan_hash(record: &OperationRecord, effect: &Ready, model: Option<(&PlanRules, &ProposalSchema)>) -> PlanHash {
     let mut h = Sha256::new();
     let mut field = |text: &str| {
@@ -83,6 +84,10 @@ pub fn plan_hash(record: &OperationRecord, effect: &Ready, model: Option<(&PlanR
     if let Some((rules, schema)) = model {
         field(&rules.prompt_version);
         field(&schema.digest);
+    }
+    if let Some(earlier) = record.earlier() {
+        field("earlier");
+        field(earlier.as_str());
     }
     PlanHash::from(hex(&h.finalize()))
 }

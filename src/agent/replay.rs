@@ -7,6 +7,7 @@ use crate::intents::{Intake, Status, WorkRequest};
 use crate::outbox::{DeadLetter, OperationRecord, Output, Stage, Why, message};
 use crate::task::{TaskError, TxCx};
 
+use super::like::happened;
 use super::shelf;
 use super::step::Event;
 use super::task::OperationTask;
@@ -20,11 +21,6 @@ pub(super) enum Again {
     Known(OperationId),
     /// It is not worked on.
     No(Why),
-}
-
-/// Whether the effect, as far as anybody knows, exists.
-fn happened(status: Status) -> bool {
-    matches!(status, Status::Confirmed | Status::Superseded | Status::Partial | Status::ResolvedApplied)
 }
 
 /// Decides: only what has ended for good and did not happen, one at a time, and only the same content.

@@ -1,7 +1,7 @@
 //! Where things lie in the `operations` store of one partition.
 //!
 //! `o/<op>␟<tenant>␟<step>` records · `h/<op>␟<id>` what is held for an unknown operation · `d/<time>/<key>` timers ·
-//! `f/<record key>` inputs being fetched · `t/<tenant>` budgets.
+//! `f/<record key>` inputs being fetched · `t/<tenant>` budgets · `g/<meaning>` operations that mean the same.
 
 use crate::ids::{DERIVED, OperationId, StepName, Tenant};
 use crate::intents::headers;
@@ -19,6 +19,8 @@ pub(super) const STORE: StoreId = StoreId(0);
 pub(super) const RECORDS: &[u8] = b"o/";
 /// Prefix of timers.
 pub(super) const TIMERS: &[u8] = b"d/";
+/// Prefix of claims.
+pub(super) const CLAIMS: &[u8] = b"g/";
 /// Prefix of inputs being fetched.
 pub(super) const FETCHES: &[u8] = b"f/";
 const UNIT: char = '\u{1f}';
@@ -62,12 +64,22 @@ pub(super) fn fetch_key(record: &[u8]) -> Vec<u8> {
     [FETCHES, record].concat()
 }
 
+/// Where the operations of one meaning are kept.
+pub(super) fn claims_key(meaning: &str) -> Vec<u8> {
+    [CLAIMS, meaning.as_bytes()].concat()
+}
+
 fn purse_key(tenant: &Tenant) -> Vec<u8> {
     format!("t/{tenant}").into_bytes()
 }
 
 /// Reads a record.
 pub(super) fn load(cx: &mut TxCx<'_>, key: &[u8]) -> Result<Option<OperationRecord>, TaskError> {
+    load_as(cx, key)
+}
+
+/// Reads a value.
+pub(super) fn load_as<T: Wire>(cx: &mut TxCx<'_>, key: &[u8]) -> Result<Option<T>, TaskError> {
     Ok(cx.get(STORE, key)?.map(|s| decode(&s.value)).transpose()?)
 }
 
@@ -110,7 +122,7 @@ pub(super) fn replays_of(cx: &mut TxCx<'_>, op: &OperationId) -> Result<Vec<Oper
 
 /// A tenant's budgets.
 pub(super) fn load_purse(cx: &mut TxCx<'_>, tenant: &Tenant) -> Result<Purse, TaskError> {
-    Ok(cx.get(STORE, &purse_key(tenant))?.map(|s| decode(&s.value)).transpose()?.unwrap_or_default())
+    Ok(load_as(cx, &purse_key(tenant))?.unwrap_or_default())
 }
 
 /// Writes a tenant's budgets.

@@ -74,6 +74,7 @@ pub fn advance(record: Option<OperationRecord>, event: Event, desk: &Desk, purse
     let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench };
     let kept = step.on(event, purse);
     step.settle(purse);
+    step.settle_likeness();
     Advanced { record: kept.then_some(step.turn.record), out: step.turn.out }
 }
 
@@ -112,6 +113,7 @@ fn new(intake: &Intake, asked: &WorkRequest, held: Vec<Signal>, desk: &Desk, pur
     }
     step.begin(held);
     step.settle(purse);
+    step.settle_likeness();
     Advanced { record: Some(step.turn.record), out: step.turn.out }
 }
 
@@ -242,6 +244,7 @@ impl Step<'_> {
                 }
             }
             ReturnKind::Gone => self.turn.gone(back),
+            ReturnKind::Compared => self.compared(back),
         }
         true
     }
@@ -250,7 +253,7 @@ impl Step<'_> {
     fn timers(&mut self) {
         let (record, now) = (&self.turn.record, self.turn.now);
         let live = match record.stage {
-            Stage::Fetching | Stage::Planning | Stage::Waiting => true,
+            Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => true,
             Stage::HandedOver => !self.turn.settings.on(Rule::SilentAfterHandOver),
             Stage::Ended => false,
         };
@@ -261,6 +264,7 @@ impl Step<'_> {
             let words = match record.stage {
                 Stage::Waiting => "the deadline passed while it waited for an approval",
                 Stage::Fetching => "the deadline passed while its input was fetched",
+                Stage::Comparing => "the deadline passed while it was compared with earlier ones",
                 _ => "the deadline passed while it waited for its plan",
             };
             self.turn.end(Status::Expired, Why::new(codes::EXPIRED, words));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Fault, codes};
 use crate::ids::{OperationId, Partition, TopicName, partition_of};
-use crate::intents::{Approval, Command, Intake, Return, Switch, headers};
+use crate::intents::{Approval, Claim, Command, Intake, Return, Switch, headers};
 use crate::kafka::Wake;
 use crate::outbox::{OperationRecord, Output, Rule, unknown_operation};
 use crate::record::{InRecord, OutRecord};
@@ -27,7 +27,7 @@ use super::trail::Trail;
 /// The operations of one partition.
 pub(super) struct OperationTask {
     pub(super) desk: Arc<Desk>,
-    sinks: Arc<Sinks>,
+    pub(super) sinks: Arc<Sinks>,
     partition: Partition,
     fetches: Fetches,
     pub(super) earliest: Option<WallTime>,
@@ -44,6 +44,7 @@ enum Message {
     Approval(Approval),
     Command(Command),
     Return(Return),
+    Claim(Claim),
     Switch(OperationId),
 }
 
@@ -65,18 +66,22 @@ impl Message {
         match schema {
             Some(s) if s == Intake::SCHEMA => Ok(Message::Intake(Box::new(decode(bytes)?))),
             Some(s) if s == Approval::SCHEMA => Ok(Message::Approval(decode(bytes)?)),
+            Some(s) if s == Claim::SCHEMA => Ok(Message::Claim(decode(bytes)?)),
             _ => Err(Error::new(codes::UNDECODABLE, Fault::Data, "reading an intake: its rb_schema header names no known record")),
         }
     }
 
-    fn operation(&self) -> &OperationId {
-        match self {
+    /// The partition that it belongs to: that of the operation, or of the meaning.
+    fn place(&self, partitions: u32) -> Partition {
+        let operation = match self {
             Message::Intake(i) => &i.request.operation_id,
             Message::Approval(a) => &a.operation_id,
             Message::Command(c) => &c.operation_id,
             Message::Return(r) => &r.operation_id,
             Message::Switch(key) => key,
-        }
+            Message::Claim(c) => return partition_of(c.meaning.as_bytes(), partitions),
+        };
+        partition_of(operation.root().as_str().as_bytes(), partitions)
     }
 }
 
@@ -245,6 +250,7 @@ impl OperationTask {
             Output::Result(r) => self.sinks.result(&r, cx),
             Output::Intent(intent, partition) => self.sinks.intent(&intent, partition, cx),
             Output::Control(control, partition) => self.sinks.control(&control, partition, cx),
+            Output::Claim(claim) => self.sinks.claim(&claim, self.desk.settings.partitions, cx),
             Output::DeadLetter(letter) => self.sinks.dead_letter(&letter, cx),
             Output::Fetch(input, max) => {
                 cx.put(STORE, &shelf::fetch_key(key), Some(Stored::default()))?;
@@ -294,7 +300,7 @@ impl Task for OperationTask {
             Ok(message) => message,
             Err(e) => return self.sinks.undecodable(&record, &e.to_string(), cx),
         };
-        let place = partition_of(message.operation().root().as_str().as_bytes(), self.desk.settings.partitions);
+        let place = message.place(self.desk.settings.partitions);
         if place != self.partition && self.desk.settings.on(Rule::OnePlace) {
             return pass_on(&record, place, cx);
         }
@@ -304,6 +310,7 @@ impl Task for OperationTask {
             Message::Approval(approval) => self.approval(approval, cx),
             Message::Command(command) => self.command(command, cx),
             Message::Return(back) => self.returned(back, cx),
+            Message::Claim(claim) => self.claim(&claim, cx),
             Message::Switch(_) => self.sinks.everywhere(&record, self.desk.settings.partitions, cx),
         }
     }

@@ -73,6 +73,8 @@ impl OperationTask {
             let Some((at, target)) = shelf::timer_of(&entry) else { continue };
             if target.starts_with(b"h/") {
                 self.fire_held(target, cx)?;
+            } else if target.starts_with(shelf::CLAIMS) {
+                self.fire_claims(target, cx)?;
             } else if let Some(record) = shelf::load(cx, target)?
                 && record.due_entry == Some(at)
             {

@@ -13,6 +13,7 @@ mod resting;
 mod stores;
 mod traces;
 mod watch;
+pub mod webhooks;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};

@@ -115,7 +115,7 @@ fn open<C: Cluster>(cluster: &C, app: &ApplicationId, there: &BTreeMap<TopicName
 
 fn of(step: &str, seen: &Seen) -> Option<Open> {
     let status = seen.status()?;
-    let before_intent = |stage: Stage| matches!(stage, Stage::Planning | Stage::Waiting);
+    let before_intent = |stage: Stage| matches!(stage, Stage::Planning | Stage::Comparing | Stage::Waiting);
     let waits = |r: &crate::outbox::OperationRecord| r.plan_hash.is_some() && before_intent(r.stage);
     (!status.is_end()).then(|| Open {
         step: step.to_owned(),

@@ -100,6 +100,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             Some(server)
         }
     };
+    let webhooks = runtime.block_on(app::webhooks::listen(&application, &config, &metrics))?;
+    if let Some(webhooks) = &webhooks {
+        tracing::info!(listens = %webhooks.address, "webhooks");
+    }
     let waiting = |e: &Error| {
         health.waiting("process", e.to_string());
         tracing::warn!(error = %e, "waiting");
@@ -123,7 +127,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             (other, Some(what)) => health.waiting("process", format!("{}: {what}", format!("{other:?}").to_lowercase())),
         }
     });
-    drop(server);
+    drop((server, webhooks));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     match ended {
         ProcessEnd::Stopped => Ok(ExitCode::SUCCESS),

@@ -17,7 +17,7 @@ pub use command::SecretCommand;
 pub use layers::{Flag, environment, load};
 pub use process::{
     AdminSection, ConsoleSection, EffectsSection, GroupSection, MetricsSection, OidcSection, ProcessConfig, RegistryConfig, Slots,
-    StateSection, Threads, TopicsSection, TracesSection,
+    StateSection, Threads, TopicsSection, TracesSection, WebhooksSection,
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};

@@ -28,6 +28,8 @@ pub struct ProcessConfig {
     pub group: GroupSection,
     /// The effect stage.
     pub effects: EffectsSection,
+    /// Where targets post what became of their calls.
+    pub webhooks: WebhooksSection,
     /// Metrics and health.
     pub admin: AdminSection,
     /// Who may sign in at the console.
@@ -112,6 +114,13 @@ pub struct EffectsSection {
     pub max_open: usize,
     /// The key under which wire keys are derived.
     pub key_secret: Option<SecretRef>,
+}
+
+/// Where targets post what became of their calls.
+#[derive(Clone, Debug, Default)]
+pub struct WebhooksSection {
+    /// `host:port`; port 0 takes a free one, empty = nowhere.
+    pub listen: String,
 }
 
 /// Metrics and health.
@@ -222,6 +231,7 @@ impl Default for ProcessConfig {
             slots: Slots::default(),
             group: GroupSection::default(),
             effects: EffectsSection::default(),
+            webhooks: WebhooksSection::default(),
             admin: AdminSection::default(),
             console: ConsoleSection::default(),
             metrics: MetricsSection::default(),

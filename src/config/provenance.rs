@@ -156,6 +156,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("effects.audit".into(), c.effects.audit.to_string()),
         ("effects.max_open".into(), c.effects.max_open.to_string()),
         ("effects.key_secret".into(), secret(&c.effects.key_secret)),
+        ("webhooks.listen".into(), c.webhooks.listen.clone()),
         ("admin.listen".into(), c.admin.listen.clone()),
         ("admin.stores".into(), c.admin.stores.to_string()),
         ("admin.console".into(), c.admin.console.to_string()),

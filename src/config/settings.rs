@@ -29,6 +29,7 @@ static PROCESS: Shape = Shape {
         Key::new("slots", Type::Map(&SLOTS), "which slots this process takes"),
         Key::new("group", Type::Map(&GROUP), "group and transaction times"),
         Key::new("effects", Type::Map(&EFFECTS), "the effect stage"),
+        Key::new("webhooks", Type::Map(&WEBHOOKS), "where targets post what became of their calls"),
         Key::new("admin", Type::Map(&ADMIN), "metrics and health"),
         Key::new("console", Type::Map(&CONSOLE), "who may sign in at the console"),
         Key::new("metrics", Type::Map(&METRICS), "what metrics tell apart"),
@@ -102,6 +103,16 @@ static EFFECTS: Shape = Shape {
         Key::new("max_open", Type::Integer, "open operations of a partition before its outbox is left waiting; default 100000"),
         Key::new("key_secret", Type::Secret, "the key under which wire keys are derived, by reference"),
     ],
+};
+
+static WEBHOOKS: Shape = Shape {
+    name: "Webhooks",
+    doc: "Where targets post what became of their calls.",
+    keys: &[Key::new(
+        "listen",
+        Type::Text,
+        "host:port, behind a proxy that ends TLS; needed where a contract declares webhooks; default nowhere",
+    )],
 };
 
 static ADMIN: Shape = Shape {
@@ -239,6 +250,9 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         span(&mut c.effects.audit, &e, "audit", d);
         set(&mut c.effects.max_open, number(&e, "max_open", 1, i64::from(u32::MAX), d));
         c.effects.key_secret = e.get("key_secret").and_then(|n| n.secret(d));
+    }
+    if let Some(w) = section(&f, "webhooks", &WEBHOOKS, d) {
+        set(&mut c.webhooks.listen, w.get("listen").and_then(|n| address(n, d)));
     }
     if let Some(a) = section(&f, "admin", &ADMIN, d) {
         set(&mut c.admin.listen, a.get("listen").and_then(|n| address(n, d)));

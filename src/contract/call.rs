@@ -16,7 +16,7 @@ use super::precondition;
 use super::read::{header_name, unknown_placeholder, word};
 use super::request::{KEY, PAGE, RESOURCE_VERSION};
 use super::template::{JsonTemplate, Template};
-use super::{compensate, fence, lint, shape};
+use super::{compensate, fence, lint, shape, webhook};
 use crate::config::CelExpr;
 use crate::config::yaml::{Diagnostics, Fields, Kind, Node};
 use crate::error::codes;
@@ -41,6 +41,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     let in_flight = f.get("in_flight").filter(|n| n.scalar() != Some("unbounded")).map(|n| in_flight(n, d));
     let answers = f.get("answers").map(|n| answers(n, d)).unwrap_or_default();
     let compensate = f.get("compensate").map(|n| compensate::compensate(n, &names, d));
+    let (webhook, webhook_rules) = f.get("webhook").and_then(|n| webhook::webhook(n, d)).unzip();
     let proposal = f.get("proposal").map(|n| proposal(n, d));
     let (budget, unprovable, lane) = policy(f.get("policy"), proposal.is_some(), d);
     let look_at = f.get("person").and_then(|n| shape::PERSON.read(n, d)).and_then(|p| {
@@ -49,7 +50,8 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
     });
     let confirm = if readback.is_some() { Confirm::Readback } else { Confirm::Answer };
     let confirm = word(&f, "confirm", &[("readback", Confirm::Readback), ("answer", Confirm::Answer)], confirm, d);
-    let completion = word(&f, "completion", &[("sync", Completion::Sync), ("poll", Completion::Poll)], Completion::Sync, d);
+    let completion = [("sync", Completion::Sync), ("poll", Completion::Poll), ("webhook", Completion::Webhook)];
+    let completion = word(&f, "completion", &completion, Completion::Sync, d);
     let (readback, readback_rules) = readback.map(Option::unzip).unwrap_or_default();
     let (precondition, version) = precondition.map_or(Some((None, None)), |p| p.map(|(p, v)| (Some(p), v)))?;
     let (compensate, undo) = compensate.map(Option::unzip).unwrap_or_default();
@@ -65,6 +67,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
         in_flight: in_flight.unwrap_or_default(),
         no_intermediaries,
         completion,
+        webhook,
         compensate,
         proposal: proposal.is_some(),
         budget,
@@ -81,6 +84,7 @@ pub(super) fn call(name: &str, node: &Node, no_intermediaries: bool, d: &mut Dia
             undo,
             sign: sign.flatten(),
             proposal: proposal.unwrap_or_default(),
+            webhook: webhook_rules,
             look_at,
         },
     };

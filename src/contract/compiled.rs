@@ -1,9 +1,11 @@
 //! Templates and predicates of a call, compiled.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::params::Parameter;
 use super::template::{JsonTemplate, Template};
+use super::webhook::Scheme;
 use crate::config::yaml::Site;
 use crate::config::{CelExpr, SecretRef};
 use crate::intents::AnswerClass;
@@ -19,6 +21,7 @@ pub(super) struct Compiled {
     pub(super) undo: Option<UndoRules>,
     pub(super) sign: Option<SignRules>,
     pub(super) proposal: Option<ProposalRules>,
+    pub(super) webhook: Option<WebhookRules>,
     pub(super) look_at: Option<Template>,
 }
 
@@ -104,6 +107,27 @@ pub(super) enum Part {
     /// With the query.
     Path,
     Body,
+}
+
+/// How a webhook is believed and read.
+#[derive(Clone, Debug)]
+pub(super) struct WebhookRules {
+    pub(super) scheme: Scheme,
+    /// The header with the signature, in lower case.
+    pub(super) header: String,
+    pub(super) secret: SecretRef,
+    pub(super) tolerance: Duration,
+    /// Our key in the body.
+    pub(super) key: CelExpr,
+    pub(super) means: Vec<WebhookMeaning>,
+}
+
+/// One line of `webhook.means`: first match wins.
+#[derive(Clone, Debug)]
+pub(super) struct WebhookMeaning {
+    pub(super) when: CelExpr,
+    pub(super) means: AnswerClass,
+    pub(super) evidence: Option<CelExpr>,
 }
 
 /// With what the compensating call is made.

@@ -3,7 +3,7 @@
 use super::compiled::AnswerRule;
 use super::model::{Assumption, Call, Carrier, Completion, Confirm, Fence, Promise, Retention, Unprovable};
 use super::request::KEY;
-use super::{compensate, fence, precondition};
+use super::{compensate, fence, precondition, webhook};
 use crate::config::yaml::{Diagnostics, Fields, Site};
 use crate::error::codes;
 use crate::intents::AnswerClass;
@@ -20,6 +20,7 @@ pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
     fence::lint(call, f, d);
     compensate::lint(call, f, d);
     precondition::lint(call, f, d);
+    webhook::lint(call, f, d);
     for (i, rule) in call.compiled.answers.iter().enumerate() {
         let at = answer_site(f, i);
         answer(call, rule, &at, d);
@@ -32,7 +33,7 @@ pub(super) fn lint(call: &Call, f: &Fields<'_>, d: &mut Diagnostics) {
         }
     }
     optional_where_needed(call, f, d);
-    if call.promise() == Promise::AtMostOnePerson {
+    if call.promise() == Promise::AtMostOnePerson && call.webhook.is_none() {
         d.warning(codes::WEAK_SETTING, at(f, "answers"), "every lost answer goes to a person")
             .label("no dedupe and no readback: nothing can prove the outcome");
     }
@@ -178,6 +179,11 @@ pub(super) fn assumptions(call: &Call, f: &Fields<'_>) -> Vec<Assumption> {
     if let Some(readback) = &call.readback {
         let text = format!("the readback shows an effect within {}", show_duration(readback.lag));
         assume(within(f, "readback", "lag"), text);
+    }
+    if let Some(webhook) = &call.webhook {
+        let text =
+            format!("nobody but the target has the secret of its webhooks, and one comes within {}", show_duration(webhook.within));
+        assume(at(f, "webhook"), text);
     }
     match &call.fence {
         Some(Fence::Create(_)) => assume(

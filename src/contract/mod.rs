@@ -16,6 +16,7 @@ mod request;
 mod shape;
 mod sign;
 mod template;
+mod webhook;
 
 use std::path::Path;
 
@@ -26,10 +27,11 @@ pub use compensate::Undo;
 pub use judge::Verdict;
 pub use model::{
     Age, Assumption, Bound, Budget, Call, Carrier, Compensate, Completion, Confirm, Contract, Credentials, Dedupe, Fence,
-    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Promise, Readback, Retention, StampFormat, Target, Unprovable,
+    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Promise, Readback, Retention, StampFormat, Target, Unprovable, Webhook,
 };
 pub use precondition::same_version;
 pub use shape::schema;
+pub use webhook::{Scheme, Told, Unbelieved};
 
 /// Reads a contract file; every error of it at once.
 pub fn load(path: &Path) -> Result<Contract, Diagnostics> {

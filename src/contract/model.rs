@@ -87,6 +87,8 @@ pub struct Call {
     pub no_intermediaries: bool,
     /// When an applied answer is the effect.
     pub completion: Completion,
+    /// How the target tells by itself, where it does.
+    pub webhook: Option<Webhook>,
     /// What undoes an effect of it that was cancelled too late.
     pub compensate: Option<Compensate>,
     /// Whether this call asks for a proposal (duplicates accepted and counted).
@@ -247,6 +249,15 @@ pub struct Bound {
     pub because: String,
 }
 
+/// Where and when a target posts how a call ended; its signature and predicates are in `compiled`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Webhook {
+    /// The path on our listener.
+    pub path: String,
+    /// How long after a call its webhook may come; then it is not waited for any more.
+    pub within: Duration,
+}
+
 /// When an applied answer is the effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
@@ -254,6 +265,8 @@ pub enum Completion {
     Sync,
     /// Later: polling the readback confirms.
     Poll,
+    /// Later: the target posts to us how it ended.
+    Webhook,
 }
 
 /// Limits of one call.

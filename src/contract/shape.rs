@@ -69,9 +69,10 @@ pub(super) static CALL: Shape = Shape {
         Key::required("answers", Type::List(&Type::Map(&ANSWER)), "first match wins; everything else is unknown"),
         Key::new(
             "completion",
-            Type::Word(&["sync", "poll"]),
-            "whether an accepted call is done; `poll`: the readback tells; default sync",
+            Type::Word(&["sync", "poll", "webhook"]),
+            "whether an accepted call is done; `poll`: the readback tells; `webhook`: the target does; default sync",
         ),
+        Key::new("webhook", Type::Map(&WEBHOOK), "how the target tells by itself how an accepted call ended"),
         Key::new("compensate", Type::Map(&COMPENSATE), "the call that undoes an effect which was cancelled too late"),
         Key::new("proposal", Type::Map(&PROPOSAL), "the answer is a proposal: asked again freely, cost counted"),
         Key::new("policy", Type::Map(&POLICY), "limits"),
@@ -246,6 +247,35 @@ pub(super) static ANSWER: Shape = Shape {
             "what it means",
         ),
         Key::new("evidence", Type::Expression, "the target's reference in the answer; without it the answer is unknown"),
+    ],
+};
+
+pub(super) static WEBHOOK: Shape = Shape {
+    name: "Webhook",
+    doc: "What the target posts to us when it is done. Expressions see the body, which is what is signed.",
+    keys: &[
+        Key::required("path", Type::Text, "where on `webhooks.listen`: /webhooks/payments"),
+        Key::required(
+            "signature",
+            Type::Word(&["stripe", "github", "standard"]),
+            "how it is signed: HMAC-SHA-256, in one of three forms",
+        ),
+        Key::new("header", Type::Text, "the header with the signature; default that of the form"),
+        Key::required("secret", Type::Secret, "where the secret is"),
+        Key::new("tolerance", Type::Duration, "how far its time may lie from ours; default 5m"),
+        Key::required("key", Type::Expression, "the operation's key in the body"),
+        Key::required("means", Type::List(&Type::Map(&WEBHOOK_MEANING)), "first match wins; everything else says nothing"),
+        Key::required("within", Type::Duration, "how long after the call it may come"),
+    ],
+};
+
+pub(super) static WEBHOOK_MEANING: Shape = Shape {
+    name: "WebhookMeaning",
+    doc: "What a webhook says.",
+    keys: &[
+        Key::required("when", Type::Expression, "a condition over the body"),
+        Key::required("means", Type::Word(&["applied", "rejected"]), "that it happened, or that it never will"),
+        Key::new("evidence", Type::Expression, "the target's reference in the body; without it the webhook is refused"),
     ],
 };
 

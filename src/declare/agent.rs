@@ -11,7 +11,7 @@ use crate::dsl::{Defaults, KStream, MAX_INPUT, Policy, REMEMBER, input_parameter
 use crate::error::{Error, codes};
 use crate::ids::{CallName, ContractName, OrderingKey, StepName};
 use crate::intents::Intake;
-use crate::outbox::{AdmitRules, BudgetRule, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
+use crate::outbox::{AdmitRules, BudgetRule, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
 use crate::processor::ProcessorCx;
 
 use super::expr::{Expr, OPERATION, RECORD, members};
@@ -152,6 +152,7 @@ impl Steps<'_> {
         let order = fields.get("order_by").map(|n| Expr::compile(n, OPERATION, &format!("{}.order_by", name.text), d));
         let (contract, call, policy) = self.target(&fields, given.as_deref(), node, d)?;
         let order_by = order.map_or(Some(None), |e| e.map(Some))?.map(ordering);
+        let duplicates = duplicates(&fields, name, d)?;
         let step = StepName::new(&name.text);
         self.lower_intake(&p.stream, p.request, &step, &contract.name, &call, Given::Value);
         let max_deadline = contract.calls.get(&call)?.budget.deadline;
@@ -161,6 +162,7 @@ impl Steps<'_> {
             policy: policy.as_ref().map(|(name, _)| name.clone()),
             parameters: made_of(given?),
             order_by,
+            duplicates,
         };
         let admit = AdmitRules { max_deadline, ..p.admit };
         let mut contracts = p.contracts;
@@ -187,6 +189,7 @@ impl Steps<'_> {
         let (contract, call, policy) = self.target(&fields, given.as_deref(), node, d)?;
         let (request, given) = (request?, given?);
         let order = order.map_or(Some(None), |e| e.map(Some))?;
+        let duplicates = duplicates(&fields, name, d)?;
         let step = StepName::new(&name.text);
         let max_deadline = contract.calls.get(&call)?.budget.deadline;
         let (parameters, order_by): (ViewFn<Parameters>, Option<ViewFn<OrderingKey>>) = if mapped {
@@ -202,6 +205,7 @@ impl Steps<'_> {
             policy: policy.as_ref().map(|(name, _)| name.clone()),
             parameters,
             order_by,
+            duplicates,
         };
         let pipeline = Pipeline { step, admit: plain_admission(remember, max_deadline), plan: None, gate: None, effect };
         self.builder.shared().pipeline(pipeline, vec![contract], policy);
@@ -315,6 +319,23 @@ fn envelope(fields: &Fields<'_>, carries: Carries, name: &Name, d: &mut Diagnost
             None
         }
     }
+}
+
+/// The block that compares meanings. `None` = errors.
+fn duplicates(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<Option<DuplicateRules>> {
+    let Some(node) = fields.get("duplicates") else { return Some(None) };
+    let block = shape::DUPLICATES.read(node, d)?;
+    let within = block.get("within").and_then(|n| n.duration(d))?;
+    let wait = block.get("wait").and_then(|n| n.duration(d)).unwrap_or(EXPIRES);
+    if within.is_zero() {
+        d.error(codes::BAD_VALUE, &node.at, "`within` must be longer than nothing");
+        return None;
+    }
+    let by = match block.get("by") {
+        Some(n) => Some(made_of(members(n, OPERATION, &format!("{}.duplicates.by", name.text), d)?)),
+        None => None,
+    };
+    Some(Some(DuplicateRules { within, wait, by }))
 }
 
 fn texts(fields: &Fields<'_>, key: &str, d: &mut Diagnostics) -> Vec<String> {

@@ -243,6 +243,21 @@ pub(super) static EFFECT: Shape = Shape {
         Key::new("parameters", Type::Named(&Type::Expression), "typed by the contract; nothing else reaches the wire"),
         Key::new("order_by", Type::Expression, "what orders effects among each other; default the operation"),
         Key::new("remember", Type::Duration, "how long a repeated operation ID is recognised; default 7d"),
+        Key::new("duplicates", Type::Map(&DUPLICATES), "what means the same as an earlier operation waits for a person"),
+    ],
+};
+
+pub(super) static DUPLICATES: Shape = Shape {
+    name: "Duplicates",
+    doc: "Operations that mean the same: same tenant, resource, action, call and normalised arguments under another operation ID.",
+    keys: &[
+        Key::required(
+            "within",
+            Type::Duration,
+            "how long after its end the earlier one counts; while it is under way it always does",
+        ),
+        Key::new("by", Type::Named(&Type::Expression), "the arguments that are compared; default all parameters of the call"),
+        Key::new("wait", Type::Duration, "how long a person is waited for, where there is no gate; default 30m"),
     ],
 };
 

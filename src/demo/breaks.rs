@@ -24,6 +24,8 @@ pub enum Breaks {
     AtPoints(Vec<String>),
     /// Member 1 stands still for so long, half way through the requests, and then goes on as if nothing had happened.
     Stalled(Duration),
+    /// So many faults at times that the seed says: members killed, members that stand still for up to 16 s, the broker restarted.
+    Chaos(usize),
     /// Nothing.
     Nothing,
 }
@@ -33,7 +35,7 @@ impl Breaks {
     fn points(&self) -> &[String] {
         match self {
             Breaks::AtPoints(points) => points,
-            Breaks::Demo | Breaks::Stalled(_) | Breaks::Nothing => &[],
+            Breaks::Demo | Breaks::Stalled(_) | Breaks::Chaos(_) | Breaks::Nothing => &[],
         }
     }
 }
@@ -46,14 +48,16 @@ pub(super) struct Stage {
     setup: MemberSetup,
     /// (after so many requests, which member)
     kills: Vec<(usize, usize)>,
-    broker_at: Option<usize>,
+    /// After so many requests, the last one first.
+    broker_at: Vec<usize>,
     stall: Stall,
+    /// (after so many requests, which member, how long), the last one first.
+    stalls: Vec<(usize, usize, Duration)>,
 }
 
 enum Stall {
     No,
-    At(usize, Duration),
-    Until(Instant),
+    Until(usize, Instant),
 }
 
 impl Stage {
@@ -61,13 +65,26 @@ impl Stage {
     pub(super) fn start<G: Ground>(ground: &G, breaks: &Breaks, seed: u64, n: usize, setup: MemberSetup) -> Result<Self> {
         let mut rng = Rng::new(seed ^ 0x6b69_6c6c);
         let at = |part: usize, rng: &mut Rng| n * part / 10 + rng.below((n / 20).max(1) as u64) as usize;
-        let (mut kills, mut broker_at, mut stall) = (Vec::new(), None, Stall::No);
+        let (mut kills, mut broker_at, mut stalls) = (Vec::new(), Vec::new(), Vec::new());
         match breaks {
             Breaks::Demo => {
                 kills = vec![(at(2, &mut rng), 1), (at(4, &mut rng), 0), (at(8, &mut rng), 1)];
-                broker_at = Some(at(6, &mut rng));
+                broker_at = vec![at(6, &mut rng)];
             }
-            Breaks::Stalled(time) => stall = Stall::At(n / 2, *time),
+            Breaks::Stalled(time) => stalls = vec![(n / 2, 1, *time)],
+            Breaks::Chaos(faults) => {
+                for _ in 0..*faults {
+                    let (at, member) = (rng.below(n as u64) as usize, rng.below(2) as usize);
+                    match rng.below(8) {
+                        0 => broker_at.push(at),
+                        1 | 2 => stalls.push((at, member, Duration::from_millis(500 + rng.below(15_500)))),
+                        _ => kills.push((at, member)),
+                    }
+                }
+                kills.sort_unstable();
+                stalls.sort_unstable_by(|a, b| b.cmp(a));
+                broker_at.sort_unstable_by(|a, b| b.cmp(a));
+            }
             Breaks::AtPoints(_) | Breaks::Nothing => {}
         }
         let mut members = Vec::new();
@@ -75,7 +92,7 @@ impl Stage {
             members.push(ground.member(&setup, 0, &[])?);
         }
         members.push(ground.member(&setup, 1, breaks.points())?);
-        Ok(Self { members, broker_restarts: 0, breaks: breaks.clone(), setup, kills, broker_at, stall })
+        Ok(Self { members, broker_restarts: 0, breaks: breaks.clone(), setup, kills, broker_at, stall: Stall::No, stalls })
     }
 
     /// Breaks what is due after `sent` requests; `heard` = a result was seen.
@@ -89,8 +106,8 @@ impl Stage {
             progress.say(&format!("{} of member {member} with calls in flight; started again in its slot", ground.kill_word()));
             progress.explain("The new process holds the same slot: the same instance id and transactional id. It fences what the dead one\nleft open, restores its ledger, and treats every journalled attempt without an outcome as maybe sent.");
         }
-        if self.broker_at.is_some_and(|at| sent >= at) {
-            self.broker_at = None;
+        while self.broker_at.last().is_some_and(|at| sent >= *at) {
+            self.broker_at.pop();
             if self.restart_broker(ground)? {
                 self.broker_restarts += 1;
                 progress.say(ground.restart_word());
@@ -120,22 +137,23 @@ impl Stage {
 
     fn stall(&mut self, sent: usize, progress: &Progress) {
         match self.stall {
-            Stall::At(at, time) if sent >= at => {
-                self.members[1].stand_still();
-                progress.say(&format!("member 1 stands still for {time:?}"));
-                self.stall = Stall::Until(Instant::now() + time);
-            }
-            Stall::Until(end) if Instant::now() >= end => {
-                self.members[1].go_on();
-                progress.say("member 1 goes on as if nothing had happened");
+            Stall::Until(member, end) if Instant::now() >= end => {
+                self.members[member].go_on();
+                progress.say(&format!("member {member} goes on as if nothing had happened"));
                 self.stall = Stall::No;
             }
-            _ => {}
+            Stall::Until(..) => {}
+            Stall::No => {
+                let Some((_, member, time)) = self.stalls.pop_if(|(at, ..)| sent >= *at) else { return };
+                self.members[member].stand_still();
+                progress.say(&format!("member {member} stands still for {time:?}"));
+                self.stall = Stall::Until(member, Instant::now() + time);
+            }
         }
     }
 
     /// Whether everything planned has happened.
     pub(super) fn over(&self) -> bool {
-        self.kills.is_empty() && self.broker_at.is_none() && matches!(self.stall, Stall::No)
+        self.kills.is_empty() && self.broker_at.is_empty() && self.stalls.is_empty() && matches!(self.stall, Stall::No)
     }
 }

@@ -8,7 +8,7 @@ use crate::contract::{Contract, Parameters};
 use crate::error::{Error, Fault, codes};
 use crate::ids::{CallName, ContractName, MessageId, OperationId, OrderingKey, Resource, StepName, Tenant, TopicName};
 use crate::intents::{Cost, Input, Intake, WorkRequest, WrittenFor, headers};
-use crate::outbox::{AdmitRules, EffectRules, Pipeline, View};
+use crate::outbox::{AdmitRules, DuplicateRules, EffectRules, Pipeline, View};
 use crate::processor::{ProcessorCx, Record};
 use crate::time::WallTime;
 
@@ -26,12 +26,21 @@ pub struct Effect<K, V> {
     parameters: Option<Arc<dyn Fn(&V) -> Parameters + Send + Sync>>,
     order_by: Option<Of<K, V, String>>,
     remember: Duration,
+    duplicates: Option<Duration>,
 }
 
 impl<K, V> Effect<K, V> {
     /// An effect step of this name. The name is part of each operation's identity: don't change it.
     pub fn named(step: impl Into<StepName>) -> Self {
-        Self { step: step.into(), operation_id: None, request: None, parameters: None, order_by: None, remember: REMEMBER }
+        Self {
+            step: step.into(),
+            operation_id: None,
+            request: None,
+            parameters: None,
+            order_by: None,
+            remember: REMEMBER,
+            duplicates: None,
+        }
     }
     /// The ID of the intent, the same each time this intent comes again. Compulsory.
     #[must_use]
@@ -63,8 +72,17 @@ impl<K, V> Effect<K, V> {
         self.remember = time;
         self
     }
+    /// A request that means the same as an earlier one (tenant, resource, action, call and normalised parameters) waits for a person,
+    /// while the earlier one is under way and so long after its end.
+    #[must_use]
+    pub fn duplicates(mut self, within: Duration) -> Self {
+        self.duplicates = Some(within);
+        self
+    }
 }
 
+/// How long a person is waited for where a request means the same as an earlier one.
+const WAIT: Duration = Duration::from_secs(30 * 60);
 /// How long a repeated operation ID is recognised where nothing is said.
 pub(crate) const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 /// Largest input where nothing is said.
@@ -259,6 +277,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
                 policy: None,
                 parameters: Arc::new(input_parameters),
                 order_by: None,
+                duplicates: effect.duplicates.map(|within| DuplicateRules { within, wait: WAIT, by: None }),
             },
         };
         let mut build = self.build.borrow_mut();

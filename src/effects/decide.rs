@@ -127,7 +127,7 @@ fn forget(r: &LedgerRecord, rules: &Rules, now: WallTime) -> Action {
 fn proven(r: &LedgerRecord, rules: &Rules) -> Option<Action> {
     let applied = r.any(AttemptState::Applied);
     let answer_suffices =
-        rules.confirm == Confirm::Answer && (rules.completion == Completion::Sync || !rules.hold(Rule::AcceptedIsNotDone));
+        rules.confirm == Confirm::Answer && (rules.completion != Completion::Poll || !rules.hold(Rule::AcceptedIsNotDone));
     let (ack, twice) = match r.seen {
         Seen::OtherContent if r.phase == Phase::Parked => return None,
         Seen::OtherContent => return Some(Action::Park(codes::EFFECT_CONFLICT, "the target shows other content under our key")),
@@ -302,7 +302,9 @@ fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Act
         return Action::Park(codes::UNKNOWN_TOO_LONG, "unknown for longer than allowed");
     }
     let final_answer = conflict_answered(r) || answered(r, AnswerClass::PreconditionFailed);
-    let resend = match may(r, f, now) && r.attempts.len() < rules.attempts && !final_answer {
+    // The target has it and will tell: nothing is sent again before that.
+    let told = r.any(AttemptState::InProgress) && rules.told_by(r).is_some_and(|by| by > now);
+    let resend = match may(r, f, now) && r.attempts.len() < rules.attempts && !final_answer && !told {
         true => cover_all(r, f, rules, now),
         false => None,
     };
@@ -326,8 +328,10 @@ fn when_unsure(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Act
 /// Goes on reading, or parks where reading can prove nothing more. `resend` = a re-send will be allowed at `until`.
 fn read_on(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, until: Option<WallTime>, resend: bool) -> Action {
     if rules.lag.is_none() {
+        let told_by = rules.told_by(r).filter(|by| *by > now && !conflict_answered(r));
         return match resend {
             true => Action::Wait(until),
+            false if told_by.is_some() => Action::Wait(told_by.into_iter().chain(until).min()),
             false if conflict_answered(r) => Action::Park(codes::EFFECT_CONFLICT, "the target knows the key with other content"),
             false if r.attempts.len() >= rules.attempts => Action::Park(codes::BUDGET_EXHAUSTED, "all attempts are used; unknown"),
             false => Action::Park(codes::UNPROVABLE, "nothing can prove what happened"),

@@ -129,6 +129,7 @@ impl Inbox {
             deadline,
             command: None,
             hearsay: Some(outcome.said),
+            contract: None,
         };
         self.shared.hear(self.partition, said);
     }

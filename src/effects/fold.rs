@@ -45,6 +45,13 @@ pub enum Event {
     Finished(Outcome),
     /// What someone other than the owner saw.
     Hearsay(Hearsay),
+    /// What the target told by itself; `burned` are queued attempts that were taken back for it.
+    Webhook {
+        /// What it told, of the operation as a whole.
+        said: Hearsay,
+        /// Taken back.
+        burned: Vec<i32>,
+    },
     /// A new owner, or the same one after losing its memory: attempts that it burned, and those whose calls it still holds.
     TakeOver {
         /// Provably never left: burned in the process-wide registry.
@@ -86,6 +93,7 @@ pub fn fold(r: &mut LedgerRecord, event: Event, rules: &Rules, now: WallTime) ->
     match event {
         Event::Finished(o) => outcome(r, &o.said, o.retry_at, rules, now),
         Event::Hearsay(o) => hearsay(r, &o, rules, now),
+        Event::Webhook { said, burned } => webhook(r, &said, &burned, rules, now),
         Event::TakeOver { burned, held } => take_over(r, &burned, &held, rules, now),
         Event::ReadStarted => {
             r.reads += 1;
@@ -209,6 +217,37 @@ fn hearsay(r: &mut LedgerRecord, o: &Hearsay, rules: &Rules, now: WallTime) {
         }
     }
     r.read_at = Some(now);
+}
+
+/// The target's word about the operation. It names no attempt: that it happened is credited to one that may have left; that it never
+/// will is believed of the only such one. With several it is a reason to look, and never one to send.
+fn webhook(r: &mut LedgerRecord, said: &Hearsay, burned: &[i32], rules: &Rules, now: WallTime) {
+    burn(r, burned, now);
+    let done = matches!(r.end, Some(Status::Confirmed | Status::Superseded | Status::ResolvedApplied));
+    if r.any(AttemptState::Applied) || done {
+        return;
+    }
+    let rank = |state| match state {
+        AttemptState::InProgress => Some(3),
+        AttemptState::Maybe => Some(2),
+        AttemptState::Journaled => Some(1),
+        _ => None,
+    };
+    let open: Vec<(i32, usize)> = r.attempts.iter().enumerate().filter_map(|(i, a)| rank(a.state).map(|rank| (rank, i))).collect();
+    let of = match said.class {
+        AnswerClass::Applied => open.iter().max().map(|(_, i)| *i).or(r.attempts.len().checked_sub(1)),
+        _ if open.len() == 1 || !rules.hold(Rule::WebhookIsNoWarrant) => open.first().map(|(_, i)| *i),
+        _ => None,
+    };
+    match of.and_then(|i| r.attempts.get(i)) {
+        Some(a) => {
+            let class = if rules.hold(Rule::WebhookIsNoWarrant) { said.class } else { AnswerClass::RetryLater };
+            let class = if said.class == AnswerClass::Applied { AnswerClass::Applied } else { class };
+            let said = Hearsay { attempt: a.n, token: a.token.clone(), class, ..said.clone() };
+            outcome(r, &said, None, rules, now);
+        }
+        None => r.read_at = Some(now),
+    }
 }
 
 pub(super) fn take_over(r: &mut LedgerRecord, burned: &[i32], held: &[i32], rules: &Rules, now: WallTime) {

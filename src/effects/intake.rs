@@ -1,9 +1,10 @@
 //! What comes in by topic: intents from the outbox, commands and hearsay from the control topic.
 
 use crate::error::{Error, Fault, codes};
-use crate::ids::{OperationId, OperationKey, OrderingKey};
+use crate::ids::{ContractName, OperationId, OperationKey, OrderingKey};
 use crate::intents::{
-    AckLevel, Command, CommandKind, Control, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status, Switch, headers,
+    AckLevel, Command, CommandKind, Control, ControlKind, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status, Switch,
+    headers,
 };
 use crate::record::InRecord;
 use crate::serdes::internal;
@@ -42,6 +43,9 @@ impl EffectTask {
         }
         ledger::save_body(cx, &op, &LedgerBody { request: intent.request, parameters: intent.parameters })?;
         ledger::opened(cx, &op, &fresh)?;
+        if rules.webhook.is_some() {
+            ledger::name(cx, &op, &fresh)?;
+        }
         let events = held.into_iter().flat_map(|(_, commands)| commands);
         let events = events.map(|c| Event::Command { command: Box::new(c), burned: Vec::new() }).collect();
         self.drive(Drive { op: &op, before: None, record: fresh, events }, cx)
@@ -115,12 +119,23 @@ impl EffectTask {
                 return Ok(());
             }
         };
+        if let (ControlKind::Webhook, Some(contract), Some(told)) = (said.kind, &said.contract, said.hearsay.clone()) {
+            return self.webhook(contract, told, cx);
+        }
         let op = ledger::op(&said.key());
         match (said.command.clone(), said.hearsay.clone()) {
             (Some(command), _) => self.command(&op, &said, command, cx),
             (None, Some(hearsay)) => self.hearsay(&op, &said, hearsay, cx),
             (None, None) => Ok(()),
         }
+    }
+
+    /// What a target told by itself. Every owner gets it; the one that knows the key takes it.
+    fn webhook(&mut self, contract: &ContractName, said: Hearsay, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let Some(op) = ledger::named(cx, contract, said.token.as_str())? else { return Ok(()) };
+        let Some(r) = ledger::load(cx, &op)? else { return Ok(()) };
+        let burned = self.burn_open(&r);
+        self.drive(Drive { op: &op, before: Some(r.clone()), record: r, events: vec![Event::Webhook { said, burned }] }, cx)
     }
 
     /// Pauses or goes on. What waits looks again by itself; what has left has left.

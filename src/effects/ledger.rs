@@ -1,8 +1,8 @@
 //! The ledger's store: `s/<op>` status, `b/<op>` body, `o/<lane>/<sequence>/<op>` open operations, `c/<time>/<op>` closed ones,
-//! `p/<scope>` what is paused.
+//! `p/<scope>` what is paused, `w/<contract>/<key>` operations whose target tells by itself how they ended.
 
 use crate::error::{Error, Fault, codes};
-use crate::ids::{OperationKey, OrderingKey};
+use crate::ids::{ContractName, OperationKey, OrderingKey};
 use crate::intents::Switch;
 use crate::serdes::internal;
 use crate::state::Stored;
@@ -88,6 +88,30 @@ pub fn unlist(cx: &mut TxCx<'_>, op: &str, forget_at: WallTime) -> Result<(), Ta
 pub fn forget(cx: &mut TxCx<'_>, op: &str) -> Result<(), TaskError> {
     cx.put(LEDGER, &key('s', op), None)?;
     cx.put(LEDGER, &key('b', op), None)
+}
+
+fn name_key(contract: &ContractName, wire_key: &str) -> Vec<u8> {
+    format!("w/{contract}{SEPARATOR}{wire_key}").into_bytes()
+}
+
+/// Lets an operation be found by its key on the wire.
+pub fn name(cx: &mut TxCx<'_>, op: &str, r: &LedgerRecord) -> Result<(), TaskError> {
+    cx.put(LEDGER, &name_key(&r.contract, r.wire_key.as_str()), Some(Stored::bytes(op.to_owned())))
+}
+
+/// The operation of a key on the wire.
+pub fn named(cx: &mut TxCx<'_>, contract: &ContractName, wire_key: &str) -> Result<Option<Op>, TaskError> {
+    let found = cx.get(LEDGER, &name_key(contract, wire_key))?;
+    Ok(found.map(|s| String::from_utf8_lossy(&s.value).into_owned()))
+}
+
+/// It is found no more.
+pub fn unname(cx: &mut TxCx<'_>, r: &LedgerRecord) -> Result<(), TaskError> {
+    let key = name_key(&r.contract, r.wire_key.as_str());
+    if cx.get(LEDGER, &key)?.is_none() {
+        return Ok(());
+    }
+    cx.put(LEDGER, &key, None)
 }
 
 /// Keeps an order to pause; an order to go on deletes it.

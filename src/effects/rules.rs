@@ -49,6 +49,8 @@ pub enum Rule {
     KeepCompletions,
     /// 13: hearsay counts only with the right token.
     HearsayNeedsToken,
+    /// A webhook's word is about one attempt, and no reason to send again.
+    WebhookIsNoWarrant,
     /// 14: a closed operation has no queued attempts.
     CloseBurns,
     /// 14: an end never changes.
@@ -90,6 +92,8 @@ pub struct Rules {
     pub confirm: Confirm,
     /// Whether an applied answer is the effect at once.
     pub completion: Completion,
+    /// How long after a send its webhook may come, where the target posts one.
+    pub webhook: Option<Duration>,
     /// `R`, where the target drops a second request under a key.
     pub dedupe: Option<Retention>,
     /// Safety subtracted from a finite `R`.
@@ -158,6 +162,7 @@ impl Rules {
         Self {
             confirm: call.confirm,
             completion: call.completion,
+            webhook: call.webhook.as_ref().map(|w| w.within),
             dedupe: call.dedupe.as_ref().map(|d| d.retention),
             margin: Duration::from_secs(1),
             in_flight: call.in_flight.as_ref().map(|b| b.within),
@@ -188,6 +193,7 @@ impl Rules {
         Self {
             confirm: Confirm::Readback,
             completion: Completion::Poll,
+            webhook: None,
             dedupe: None,
             margin: Duration::ZERO,
             in_flight: None,
@@ -301,6 +307,13 @@ impl Rules {
             at = at.max(self.dead_by(a)?.plus(2 * self.epsilon));
         }
         Some(at)
+    }
+
+    /// Until when the target may tell by itself what became of attempts that may have left.
+    pub fn told_by(&self, r: &LedgerRecord) -> Option<WallTime> {
+        let within = self.webhook?;
+        let waits = r.attempts.iter().filter(|a| matches!(a.state, AttemptState::Maybe | AttemptState::InProgress));
+        waits.map(|a| a.last_possible_send().plus(within)).max()
     }
 
     /// When a record may be deleted.

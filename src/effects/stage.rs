@@ -336,6 +336,7 @@ impl EffectTask {
             }
         } else {
             results::tell(cx, &self.config, r, ReturnKind::Gone, None, now)?;
+            ledger::unname(cx, r)?;
         }
         ledger::forget(cx, op)
     }

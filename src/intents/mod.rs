@@ -1,6 +1,7 @@
 //! The only thing the two halves share: request envelope, approval, command, intent, return and result, as they stand on
 //! topics. Flat records, so that each is one Avro record of `schemas/`. Pure.
 
+mod claim;
 pub mod dead;
 mod envelope;
 mod intent;
@@ -10,6 +11,7 @@ mod signal;
 mod switch;
 mod wire;
 
+pub use claim::{Claim, ClaimKind};
 pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex, unhex};
 pub use intent::{ApprovalUse, Intent, IntentKind, Pair, RenderedRequest};
 pub use public::PublicRecord;

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ApprovalId, CommandId, DispatchToken, IdentityHash, OperationId, OperationKey, PlanHash, StepName, Tenant};
+use crate::ids::{
+    ApprovalId, CommandId, ContractName, DispatchToken, IdentityHash, OperationId, OperationKey, PlanHash, StepName, Tenant,
+};
 use crate::time::WallTime;
 
 use super::{Cost, Status};
@@ -172,6 +174,8 @@ pub enum ControlKind {
     Command,
     /// What a former owner saw.
     Hearsay,
+    /// What the target told by itself: hearsay whose token is the operation's key.
+    Webhook,
 }
 
 /// A record of `<app>-control`, `schemas/control.avsc`; written by members only.
@@ -191,6 +195,8 @@ pub struct Control {
     pub command: Option<Command>,
     /// Or hearsay.
     pub hearsay: Option<Hearsay>,
+    /// For a webhook: under which contract. Whose operation it is, its owner knows by the key.
+    pub contract: Option<ContractName>,
 }
 
 impl Control {
@@ -210,9 +216,11 @@ pub enum ReturnKind {
     Closed,
     /// Its ledger record is deleted.
     Gone,
+    /// Whether an earlier operation means the same; from the keeper of its meaning.
+    Compared,
 }
 
-/// A record of `<app>-plans`, `schemas/return.avsc`; written by the owner of the ledger record.
+/// A record of `<app>-plans`, `schemas/return.avsc`; written by the owner of the ledger record, or by the keeper of a meaning.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Return {
     /// What it says.
@@ -229,7 +237,7 @@ pub struct Return {
     pub end: Option<Status>,
     /// The ledger's version at that time.
     pub version: i64,
-    /// The proposal as text, for a plan answer.
+    /// The proposal as text, for a plan answer; for `compared` the earlier operation's ID, where there is one.
     pub body: Option<String>,
     /// What it did cost.
     pub cost: Cost,

@@ -2,7 +2,7 @@
 
 use crate::serdes::internal::Wire;
 
-use super::{Approval, Command, Control, Intake, Intent, ResultRecord, Return, WorkRequest};
+use super::{Approval, Claim, Command, Control, Intake, Intent, ResultRecord, Return, WorkRequest};
 
 macro_rules! wire {
     ($($type:ty = $name:literal in $file:literal;)*) => {
@@ -19,6 +19,7 @@ wire! {
     WorkRequest = "work-request/1" in "work-request.avsc";
     Approval = "approval/1" in "approval.avsc";
     Intake = "intake/1" in "intake.avsc";
+    Claim = "claim/1" in "claim.avsc";
     Command = "command/1" in "command.avsc";
     Control = "control/1" in "control.avsc";
     Intent = "intent/1" in "intent.avsc";

@@ -10,9 +10,9 @@ mod rules;
 mod turn;
 
 pub use orders::cut;
-pub use pipeline::{AdmitRules, BudgetRule, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
+pub use pipeline::{AdmitRules, BudgetRule, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
 pub use ports::{Ask, PolicyCheck, Rendered, Renderer};
-pub use record::{Answered, Derived, HeldApproval, OperationRecord, Role, Stage};
+pub use record::{Answered, Derived, HeldApproval, Likeness, OperationRecord, Role, Stage};
 pub use returns::Closed;
 pub use rules::{Rule, Settings};
 pub use turn::{CallRef, DeadLetter, Output, Turn, Why, message, unknown_operation};

@@ -77,7 +77,7 @@ impl Turn<'_> {
         match self.record.stage {
             Stage::HandedOver => self.command_after_hand_over(command),
             Stage::Ended => self.command_after_end(command),
-            Stage::Fetching | Stage::Planning | Stage::Waiting => self.command_before_hand_over(command),
+            Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => self.command_before_hand_over(command),
         }
     }
 

@@ -38,6 +38,14 @@ pub struct Pipeline {
     pub effect: EffectRules,
 }
 
+impl Pipeline {
+    /// How long it waits for a person's decision.
+    pub fn waits_for_a_person(&self) -> Duration {
+        let compared = self.effect.duplicates.as_ref().map(|d| d.wait);
+        self.gate.as_ref().map(|g| g.expires).or(compared).unwrap_or_default()
+    }
+}
+
 /// What admission checks.
 #[derive(Clone, Debug)]
 pub struct AdmitRules {
@@ -113,4 +121,17 @@ pub struct EffectRules {
     pub parameters: ViewFn<Parameters>,
     /// The ordering key; `None` = the operation.
     pub order_by: Option<ViewFn<OrderingKey>>,
+    /// Whether operations that mean the same go to a person; `None` = nobody asks.
+    pub duplicates: Option<DuplicateRules>,
+}
+
+/// When an operation looks like an earlier one: same tenant, resource, action, call and normalised arguments.
+#[derive(Clone)]
+pub struct DuplicateRules {
+    /// How long after its end the earlier one counts. While it is under way it always counts.
+    pub within: Duration,
+    /// How long a person is waited for.
+    pub wait: Duration,
+    /// The arguments that are compared; `None` = all parameters of the call.
+    pub by: Option<ViewFn<Parameters>>,
 }

@@ -19,6 +19,8 @@ pub enum Stage {
     Fetching,
     /// Its model call is out.
     Planning,
+    /// It asks whether an earlier operation means the same.
+    Comparing,
     /// A person must approve the plan.
     Waiting,
     /// The intent is written: only the ledger's owner writes its states now.
@@ -92,6 +94,19 @@ pub struct Answered {
     pub detail: Option<String>,
 }
 
+/// What an operation means, and which earlier one means the same.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Likeness {
+    /// Hex digest of what it means.
+    pub meaning: String,
+    /// How long after its end it counts as an earlier one, in milliseconds.
+    pub within_ms: i64,
+    /// The earlier operation that means the same.
+    pub earlier: Option<OperationId>,
+    /// Whether the keeper of the meaning knows how it ended.
+    pub settled: bool,
+}
+
 /// One operation, `schemas/operation.avsc`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OperationRecord {
@@ -131,6 +146,8 @@ pub struct OperationRecord {
     pub answered: Vec<Answered>,
     /// Operations of the effect unit that came of it.
     pub derived: Vec<Derived>,
+    /// What it means, where its step compares meanings.
+    pub likeness: Option<Likeness>,
     /// The latest deadline of a conflicting request: prolongs the record's life.
     pub conflict_deadline: Option<WallTime>,
     /// How many conflicting requests came.
@@ -190,6 +207,7 @@ impl OperationRecord {
             revoked: Vec::new(),
             answered: Vec::new(),
             derived: Vec::new(),
+            likeness: None,
             conflict_deadline: None,
             conflicts: 0,
             used: Cost::default(),
@@ -217,6 +235,11 @@ impl OperationRecord {
         self.derived.iter().find(|d| d.role == role)
     }
 
+    /// The earlier operation that means the same as this one.
+    pub fn earlier(&self) -> Option<&OperationId> {
+        self.likeness.as_ref().and_then(|l| l.earlier.as_ref())
+    }
+
     /// Whether this approval was taken back.
     pub fn is_revoked(&self, id: &ApprovalId) -> bool {
         self.revoked.contains(id)
@@ -234,7 +257,7 @@ impl OperationRecord {
     /// record's own end of life once nothing of it is left in the ledger (`gone`). Between the two it has none (rule 7).
     pub fn due(&self, settings: &Settings) -> Option<WallTime> {
         match self.stage {
-            Stage::Fetching | Stage::Planning => Some(self.request.deadline),
+            Stage::Fetching | Stage::Planning | Stage::Comparing => Some(self.request.deadline),
             Stage::Waiting => Some(self.waiting_until.map_or(self.request.deadline, |w| w.min(self.request.deadline))),
             Stage::HandedOver => (!settings.on(Rule::SilentAfterHandOver)).then_some(self.request.deadline),
             Stage::Ended if self.derived.iter().all(|d| d.gone) || !settings.on(Rule::GoneFirst) => {

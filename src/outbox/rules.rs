@@ -39,6 +39,8 @@ pub enum Rule {
     FirstPlanWins,
     /// life.md 15: an approval is spent by the hand-over.
     SpentOnce,
+    /// What means the same as an earlier operation waits for a person.
+    OneMeaning,
 }
 
 /// What the pure core must know besides the record.

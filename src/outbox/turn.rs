@@ -3,7 +3,7 @@
 use crate::error::{Code, codes};
 use crate::ids::{CommandId, OperationId, OrderingKey, Partition, StepName, partition_of};
 use crate::intents::{
-    AckLevel, ApprovalUse, Command, CommandKind, Control, ControlKind, Cost, Input, Intake, Intent, IntentKind, ResultKind,
+    AckLevel, ApprovalUse, Claim, Command, CommandKind, Control, ControlKind, Cost, Input, Intake, Intent, IntentKind, ResultKind,
     ResultRecord, Status, WorkRequest,
 };
 use crate::time::WallTime;
@@ -23,6 +23,8 @@ pub enum Output {
     Control(Box<Control>, Partition),
     /// To the dead letters.
     DeadLetter(Box<DeadLetter>),
+    /// To the keeper of its meaning.
+    Claim(Box<Claim>),
     /// To be fetched after the commit: this input, at most so many bytes.
     Fetch(Box<Input>, usize),
 }
@@ -216,6 +218,7 @@ impl<'a> Turn<'a> {
             deadline: self.record.request.deadline,
             command: Some(command),
             hearsay: None,
+            contract: None,
         };
         self.out.push(Output::Control(Box::new(control), to.partition));
     }

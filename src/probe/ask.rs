@@ -7,6 +7,7 @@ use crate::error::{Error, Fault, Result, codes};
 use crate::http::{Answer, CallLimits, Destination, Finished, HttpPort, Outgoing, Wire};
 use crate::ids::{OperationId, OperationKey, WireKey};
 use crate::intents::RenderedRequest;
+use crate::time::{Clock, SystemClock};
 
 use super::Probe;
 
@@ -23,7 +24,8 @@ impl Probe<'_> {
     }
 
     pub(super) fn render(&self, key: &WireKey, parameters: &Parameters) -> Result<RenderedRequest> {
-        self.call.render(parameters, key, self.resource_version.as_deref())
+        let request = self.call.render(parameters, key, self.resource_version.as_deref())?;
+        self.stamped(key, request, SystemClock.now().wall)
     }
 
     /// Starts a call; its end comes by the channel.

@@ -2,6 +2,7 @@
 //! holds. It shows what the target did today; bounds in flight and how long a key is remembered are beyond any probe.
 
 mod ask;
+mod fences;
 mod play;
 mod vary;
 
@@ -120,8 +121,14 @@ impl<'a> Probe<'a> {
 
     /// How many effects it makes where the target keeps its word, and how many more where it does not.
     pub fn effects(&self) -> (usize, usize) {
-        let kept = 1 + usize::from(self.call.readback.is_some()) + usize::from(self.call.dedupe.is_some());
-        let broken = 1 + 3 * usize::from(self.call.dedupe.is_some()) + usize::from(self.call.refuses_copies());
+        let kept = 1
+            + usize::from(self.call.readback.is_some())
+            + usize::from(self.call.dedupe.is_some())
+            + usize::from(self.call.compensate.is_some());
+        let broken = 1
+            + 3 * usize::from(self.call.dedupe.is_some())
+            + usize::from(self.call.refuses_copies())
+            + usize::from(self.call.fence.is_some());
         (kept, broken)
     }
 

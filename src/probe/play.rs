@@ -17,9 +17,9 @@ const DATE_STEP: Duration = Duration::from_secs(1);
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// A probe at work.
-struct Play<'a> {
-    probe: &'a Probe<'a>,
-    port: &'a dyn HttpPort,
+pub(super) struct Play<'a> {
+    pub(super) probe: &'a Probe<'a>,
+    pub(super) port: &'a dyn HttpPort,
     report: Report,
     /// Every answer to the call itself, with what it was asked for.
     answers: Vec<(&'static str, Finished, Answer)>,
@@ -57,6 +57,8 @@ pub(super) fn run(probe: &Probe<'_>, port: &dyn HttpPort) -> Result<Report> {
         if probe.call.refuses_copies() {
             play.copy_refused(&key)?;
         }
+        play.fence(&key)?;
+        play.undo(&key, &answer)?;
         play.malformed()?;
     }
     play.seen_on_the_way();
@@ -64,22 +66,27 @@ pub(super) fn run(probe: &Probe<'_>, port: &dyn HttpPort) -> Result<Report> {
 }
 
 impl Play<'_> {
-    fn claim(&mut self, name: &'static str, says: impl Into<String>, finding: Finding, evidence: impl Into<String>) {
+    pub(super) fn claim(&mut self, name: &'static str, says: impl Into<String>, finding: Finding, evidence: impl Into<String>) {
         self.report.claims.push(Claim { name, says: says.into(), finding, evidence: evidence.into() });
     }
 
-    fn lag(&self) -> Duration {
+    pub(super) fn lag(&self) -> Duration {
         self.probe.call.readback.as_ref().map(|r| r.lag).unwrap_or_default()
     }
 
     /// Makes the call; `None` where no whole answer came, with the reason.
-    fn call(&mut self, what: &'static str, key: &WireKey, parameters: &Parameters) -> Result<std::result::Result<Answer, String>> {
+    pub(super) fn call(
+        &mut self,
+        what: &'static str,
+        key: &WireKey,
+        parameters: &Parameters,
+    ) -> Result<std::result::Result<Answer, String>> {
         let request = self.probe.render(key, parameters)?;
         let end = self.probe.send(self.port, request)?;
         Ok(self.took(what, key, end))
     }
 
-    fn took(&mut self, what: &'static str, key: &WireKey, end: Finished) -> std::result::Result<Answer, String> {
+    pub(super) fn took(&mut self, what: &'static str, key: &WireKey, end: Finished) -> std::result::Result<Answer, String> {
         self.made(key, &end.wire);
         match end.wire.clone() {
             Wire::Answered(answer) => {
@@ -109,7 +116,7 @@ impl Play<'_> {
         }
     }
 
-    fn read(&self, parameters: &Parameters, key: &WireKey) -> Result<Verdict> {
+    pub(super) fn read(&self, parameters: &Parameters, key: &WireKey) -> Result<Verdict> {
         Ok(self.probe.read(self.port, parameters, key)?.unwrap_or_else(Verdict::Incomplete))
     }
 
@@ -152,7 +159,7 @@ impl Play<'_> {
     }
 
     fn first(&mut self, key: &WireKey) -> Result<Option<Answer>> {
-        let later = self.probe.call.completion == Completion::Poll;
+        let later = self.probe.call.completion != Completion::Sync;
         let says = if later { "the answer to a call reads as accepted" } else { "the answer to a call reads as applied" };
         let answer = match self.call("the first call", key, &self.probe.parameters)? {
             Ok(answer) => answer,
@@ -412,7 +419,7 @@ impl Play<'_> {
     }
 }
 
-fn word(class: AnswerClass) -> &'static str {
+pub(super) fn word(class: AnswerClass) -> &'static str {
     match class {
         AnswerClass::Applied => "applied",
         AnswerClass::NotApplied => "not applied",
@@ -425,7 +432,7 @@ fn word(class: AnswerClass) -> &'static str {
     }
 }
 
-fn shown(verdict: &Verdict) -> String {
+pub(super) fn shown(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Absent => "nothing".into(),
         Verdict::One { .. } => "one effect".into(),

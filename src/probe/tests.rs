@@ -218,6 +218,87 @@ fn each_lie_is_caught_by_its_claim() {
     }
 }
 
+const FENCED: &str = r#"contract: orders
+version: 1
+verified_on: 2026-11-20
+target: { base_url: "http://127.0.0.1:1", hosts: [127.0.0.1], private: true, intermediaries: none }
+calls:
+  create:
+    parameters: { sku: { type: string } }
+    request: { method: POST, path: /orders, json: { sku: "{sku}", ref: "{key}" } }
+    key: { carrier: body }
+    fence: FENCE
+    readback:
+      request: { method: GET, path: /orders, query: { ref: "{key}" } }
+      complete: body.whole
+      ours: body.items.filter(o, o.ref == key)
+      evidence: item.id
+      lag: 10ms
+    answers: [{ status: 201, means: applied, evidence: body.id }, { status: 400, means: rejected }]
+    compensate: { call: cancel, parameters: { order: evidence } }
+  cancel:
+    parameters: { order: { type: string } }
+    request: { method: POST, path: /cancellations, json: { order: "{order}", ref: "{key}" } }
+    key: { carrier: body }
+    answers: [{ status: 201, means: applied }, { status: 404, means: rejected }]
+"#;
+
+/// A target with a fence and a way back, or one that only says so.
+struct Fenced {
+    honest: bool,
+    orders: Mutex<Vec<String>>,
+}
+
+impl HttpPort for Fenced {
+    fn start(&self, call: Outgoing, _: Box<dyn FnOnce() -> bool + Send>, done: Done) {
+        let r = &call.request;
+        let body: Value = serde_json::from_slice(r.body.as_deref().unwrap_or(b"null")).unwrap();
+        let mut orders = self.orders.lock().unwrap();
+        let key = body["ref"].as_str().unwrap_or_default().to_owned();
+        let now = SystemClock.now().wall;
+        let sent = r.headers.iter().find(|h| h.name == "x-sent-at").map(|h| h.value.parse::<i64>().unwrap());
+        let old = self.honest && sent.is_some_and(|s| now.0 / 1_000 > s + 20);
+        let (status, answer) = match (r.method.as_str(), r.path.as_str()) {
+            ("GET", _) => {
+                let asked = r.query.trim_start_matches("ref=");
+                let items: Vec<_> = orders.iter().filter(|o| *o == asked).map(|o| json!({ "ref": o, "id": o })).collect();
+                (200, json!({ "items": items, "whole": true }))
+            }
+            (_, "/cancellations") if self.honest && body["order"].is_string() => (201, json!({})),
+            (_, "/cancellations") => (404, json!({})),
+            _ if !body["sku"].is_string() => (400, json!({})),
+            _ if old => (412, json!({})),
+            _ if self.honest && orders.contains(&key) => (409, json!({})),
+            _ => {
+                orders.push(key.clone());
+                (201, json!({ "id": key }))
+            }
+        };
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        let wire = Wire::Answered(Answer { status, headers, body: Bytes::from(answer.to_string()) });
+        done(Finished { wire, began: now, ended: now, target_date: None });
+    }
+}
+
+/// If this broke, a fence or a compensation would be believed that the target does not have; or the time that an attempt must carry
+/// would be missing, and every one refused.
+#[test]
+fn fences_and_compensation_are_tried() {
+    for fence in ["{ create: { exists: [409] } }", "{ age: { within: 30s, header: x-sent-at, refused: 412 } }"] {
+        for (honest, expected) in [(true, Finding::Holds), (false, Finding::DoesNotHold)] {
+            let text = FENCED.replace("FENCE", fence);
+            let contract = contract::parse("orders.yaml", &text).unwrap_or_else(|d| panic!("{d}"));
+            let parameters = Parameters(json!({ "sku": "A-1" }).as_object().unwrap().clone());
+            let target = Fenced { honest, orders: Mutex::default() };
+            let report = Probe::new(&contract, &CallName::new("create"), parameters, None).unwrap().run(&target).unwrap();
+            for name in ["fence", "compensate"] {
+                assert_eq!(finding(&report, name), expected, "{fence}: {report:#?}");
+            }
+            assert_eq!(finding(&report, "applied"), Finding::Holds, "{fence}");
+        }
+    }
+}
+
 /// If this broke, an effect whose answer was lost would stand in the sandbox, and nobody would be told where.
 #[test]
 fn what_may_have_been_made_is_listed_too() {

@@ -1,5 +1,6 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
+mod chaos;
 mod conformance;
 mod console;
 mod dead_letters;
@@ -8,6 +9,7 @@ mod kills;
 mod lost;
 mod notices;
 mod processes;
+mod protocol;
 mod registry;
 mod scenarios;
 mod secured;
@@ -18,6 +20,7 @@ mod story;
 mod streams;
 mod tables;
 mod tools;
+mod webhooks;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

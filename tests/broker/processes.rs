@@ -24,12 +24,16 @@ impl Running {
     }
     /// With more settings, by their variables; empty ones are left out.
     pub fn with(topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
-        Self::flagged(topology, state, name, more, &[])
+        Self::flagged(0, topology, state, name, more, &[])
     }
-    fn flagged(topology: &Path, state: &Path, name: &str, more: &[(&str, &str)], flags: &[&str]) -> Self {
+    /// The member of this ordinal.
+    pub fn numbered(ordinal: u32, topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
+        Self::flagged(ordinal, topology, state, name, more, &[])
+    }
+    fn flagged(ordinal: u32, topology: &Path, state: &Path, name: &str, more: &[(&str, &str)], flags: &[&str]) -> Self {
         let log = state.with_file_name(format!("{name}.log"));
         let child = Command::new(program())
-            .args(["run", "--ordinal", "0", "--log", "info", "--state-dir"])
+            .args(["run", "--ordinal", &ordinal.to_string(), "--log", "info", "--state-dir"])
             .args([state, topology])
             .args(flags)
             .env("READBACK_BROKERS", stack().brokers())
@@ -105,7 +109,7 @@ fn a_supervised_member_that_is_killed_is_back_in_its_slot_and_leaves_with_its_su
     let _shared = shared();
     let work = tempfile::tempdir().expect("a directory");
     let (topology, state) = (orders(work.path(), "supervised"), work.path().join("state"));
-    let mut supervisor = Running::flagged(&topology, &state, "supervisor", &[], &["--supervise"]);
+    let mut supervisor = Running::flagged(0, &topology, &state, "supervisor", &[], &["--supervise"]);
     supervisor.until_running();
     let first = started(&supervisor)[0];
     kill_process(first, Signal::KILL).expect("is there");
@@ -115,7 +119,7 @@ fn a_supervised_member_that_is_killed_is_back_in_its_slot_and_leaves_with_its_su
         (started(&supervisor).len() == 2 && back.rsplit("member started").next()?.contains("Running")).then_some(())
     });
     assert_eq!(supervisor.terminate().code(), Some(0), "{}", supervisor.said());
-    let mut killed = Running::flagged(&topology, &state, "killed", &[], &["--supervise"]);
+    let mut killed = Running::flagged(0, &topology, &state, "killed", &[], &["--supervise"]);
     killed.until_running();
     let member = started(&killed)[0];
     killed.child.kill().expect("is there");

@@ -5,6 +5,7 @@ mod cases;
 mod commands;
 mod hand_over;
 mod identity;
+mod like;
 mod orders;
 mod task;
 
@@ -98,6 +99,7 @@ pub(super) fn plain() -> Pipeline {
                 Ok(Parameters(from.as_object().cloned().ok_or("no object")?))
             }),
             order_by: None,
+            duplicates: None,
         },
     }
 }

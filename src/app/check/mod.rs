@@ -212,6 +212,8 @@ fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed])
         let mut promises = vec![Promised { promise: spec.promise().words().into(), because: because(spec) }];
         promises.extend(on_version(spec));
         promises.extend(on_cancel(contract, spec));
+        promises.extend(on_webhook(spec));
+        promises.extend(on_likeness(application, contract, call));
         if !spec.proposal {
             let kept = show_duration(config.effects.audit.0);
             promises.push(Promised {
@@ -292,6 +294,28 @@ fn on_cancel(contract: &ContractName, call: &Call) -> Option<Promised> {
         show_duration(undo.deadline)
     );
     Some(Promised { promise: "undone when it is cancelled too late".into(), because })
+}
+
+/// How an accepted call is known to be done, where its target tells by itself.
+fn on_webhook(call: &Call) -> Option<Promised> {
+    let webhook = call.webhook.as_ref()?;
+    let because = format!(
+        "posted by the target to {} within {}, signed; else read back, or a person",
+        webhook.path,
+        show_duration(webhook.within)
+    );
+    Some(Promised { promise: "accepted is not done: the target tells".into(), because })
+}
+
+/// What keeps back a request that means the same as an earlier one.
+fn on_likeness(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
+    let steps = application.pipelines.iter().map(|p| &p.effect);
+    let rules = steps.filter(|e| e.contract == *contract && e.call == *call).find_map(|e| e.duplicates.as_ref())?;
+    let because = format!(
+        "same meaning as one under way, or ended less than {} ago: a person says whether it is meant",
+        show_duration(rules.within)
+    );
+    Some(Promised { promise: "look-alikes wait for a person".into(), because })
 }
 
 fn because(call: &Call) -> String {

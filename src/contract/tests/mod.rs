@@ -11,8 +11,10 @@ mod answers;
 mod compensate;
 mod fence;
 mod file;
+mod fuzz;
 mod judge;
 mod precondition;
+mod webhook;
 
 const ORDERS: &str = r#"contract: orders
 version: 3

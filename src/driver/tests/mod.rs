@@ -1,6 +1,7 @@
 //! Applications against simulated targets, end to end on the driver.
 #![allow(clippy::unwrap_used)]
 
+mod alike;
 mod commands;
 mod compare;
 mod dead_letters;
@@ -31,7 +32,12 @@ fn application(contract: &str, call: &str) -> TopologyTestDriver {
 }
 
 fn built(contract: &str, call: &str) -> Application {
-    let contract = contract::parse("contracts/under-test.yaml", contract).unwrap_or_else(|d| panic!("{d}"));
+    built_as(contract::parse("contracts/under-test.yaml", contract).unwrap_or_else(|d| panic!("{d}")), call, |effect| effect)
+}
+
+type Asked = Effect<String, Value>;
+
+fn built_as(contract: contract::Contract, call: &str, more: impl FnOnce(Asked) -> Asked) -> Application {
     let builder = StreamsBuilder::new("asked").dead_letters("dead");
     let effect = Effect::named("ask")
         .operation_id(|_, v: &Value| v["id"].as_str().unwrap().to_owned())
@@ -44,7 +50,7 @@ fn built(contract: &str, call: &str) -> Application {
         })
         .parameters(|v: &Value| Parameters(v["parameters"].as_object().unwrap().clone()));
     let asks = builder.stream("asks", Consumed::with(Serdes::string(), Serdes::json::<Value>()));
-    asks.effect(&Arc::new(contract), call, effect).results().to("results");
+    asks.effect(&Arc::new(contract), call, more(effect)).results().to("results");
     builder.build().unwrap_or_else(|d| panic!("{d}"))
 }
 

@@ -38,6 +38,7 @@ pub fn rules() -> Rules {
     Rules {
         confirm: Confirm::Readback,
         completion: Completion::Sync,
+        webhook: None,
         dedupe: None,
         margin: sec(1),
         in_flight: Some(sec(5)),
@@ -350,6 +351,7 @@ impl Bench {
             deadline: WallTime(START + 900_000),
             command,
             hearsay,
+            contract: None,
         };
         let record = self.record(&format!("{APP}-control"), op, internal::encode(&control).unwrap(), Headers::new());
         self.with(|task, cx| task.process(record, cx)).expect("control is taken");

@@ -14,4 +14,5 @@ mod permission;
 mod proposals;
 mod stage;
 mod traces;
+mod webhook;
 mod world;

@@ -156,6 +156,7 @@ fn every_record_comes_back() {
             deadline: WallTime(1),
             command: some(full, command(true, CommandKind::Force)),
             hearsay: some(full, hearsay),
+            contract: some(full, "orders".into()),
         });
         back(&Return {
             kind: ReturnKind::Gone,
