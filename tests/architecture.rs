@@ -141,9 +141,10 @@ fn files_and_functions_stay_small() {
 /// If this broke, a second HTTP or Kafka client would creep in beside the one that the protocol was proved for.
 #[test]
 fn one_importer_for_each_edge() {
-    let edges: [(&str, &[&str]); 4] = [
+    let edges: [(&str, &[&str]); 5] = [
         ("rdkafka::", &["kafka/rdkafka"]),
         ("hyper::", &["http"]),
+        ("reqwest::", &["http"]),
         ("schema_registry_converter::", &["registry"]),
         ("fjall::", &["state"]),
     ];
