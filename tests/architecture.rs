@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "serdes",
     "intents",
     "http",
+    "trace",
     "contract",
     "probe",
     "policy",
@@ -147,6 +148,7 @@ fn one_importer_for_each_edge() {
         ("reqwest::", &["http"]),
         ("schema_registry_converter::", &["registry"]),
         ("fjall::", &["state"]),
+        ("opentelemetry", &["trace/export"]),
     ];
     let mut wrong = Vec::new();
     for path in sources(&src()) {

@@ -4,6 +4,7 @@ pub mod dead_letters;
 pub mod evidence;
 mod health;
 pub mod orders;
+pub mod payload;
 pub mod replay;
 mod server;
 mod stores;

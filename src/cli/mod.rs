@@ -26,12 +26,13 @@ mod new;
 mod ops;
 mod output;
 mod pause;
-mod payload;
+
 mod probe;
 mod replay_diff;
 mod reset;
 mod run;
 mod shells;
+mod supervise;
 mod test;
 mod timeline;
 mod watch;

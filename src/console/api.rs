@@ -126,6 +126,7 @@ impl Call {
 pub const BODY: usize = 64 * 1024;
 
 /// What a call needs of its request.
+#[derive(Clone)]
 pub struct Asked {
     /// The operation in the path.
     pub operation: Option<String>,

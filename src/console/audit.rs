@@ -20,6 +20,8 @@ pub enum Came {
     SignedIn,
     /// A session was ended.
     SignedOut,
+    /// Values were shown that are hidden otherwise.
+    Shown,
 }
 
 /// One record.

@@ -7,8 +7,13 @@ pub mod audit;
 pub mod books;
 pub mod draw;
 mod facets;
+mod flow;
+mod fresh;
 pub mod index;
+pub mod lag;
 pub mod letters;
+pub mod live;
+pub mod looks;
 pub mod openapi;
 mod pages;
 pub mod people;
@@ -28,7 +33,6 @@ use std::time::Duration;
 
 use crate::admin::views::Seen;
 use crate::config::{ProcessConfig, SecretRef, Setting};
-use crate::dsl::Application;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationKey, TopicName};
 use crate::kafka::Cluster;
@@ -37,8 +41,9 @@ use crate::time::{SharedClock, WallTime};
 use tokio::sync::Semaphore;
 
 use audit::{Came, Entry};
-use books::{Books, KafkaBooks};
+use books::{Books, KafkaBooks, Subject};
 use index::Listed;
+use looks::Looks;
 use people::{People, Person};
 use rates::Rates;
 use session::{Sessions, Tries};
@@ -87,10 +92,15 @@ pub struct Console {
     pub rates: Option<Rates>,
     /// The topic of dead letters, where it is known.
     pub dead_letters: Option<TopicName>,
-    /// The graph, drawn, where it is known.
-    pub drawing: Option<maud::Markup>,
+    /// What the application's files say, where they are known.
+    pub subject: Option<Subject>,
+    /// How often the pages that are followed are looked at for changes.
+    pub look_every: Duration,
+    /// Room for pages that are followed.
+    pub streams: Arc<Semaphore>,
     /// Settings of this process that are not the default.
     pub settings: Vec<Setting>,
+    looks: Looks,
     tries: Tries,
     tail: Tail,
     clock: SharedClock,
@@ -136,8 +146,11 @@ impl Console {
             room: Arc::new(Semaphore::new(server::AT_ONCE)),
             rates: None,
             dead_letters: None,
-            drawing: None,
+            subject: None,
+            look_every: live::EVERY,
+            streams: Arc::new(Semaphore::new(live::STREAMS)),
             settings: Vec::new(),
+            looks: Looks::default(),
             tries: Tries::default(),
             tail: Tail::start(cluster.clone(), app.clone()),
             clock,
@@ -150,11 +163,11 @@ impl Console {
         self.rates = Some(Rates::start(registry));
         self
     }
-    /// With what the application's topology says: the graph, the topic of dead letters.
+    /// With what the application's files say: the graph, the topic of dead letters, budgets, what is promised.
     #[must_use]
-    pub fn of(mut self, application: &Application) -> Self {
-        self.drawing = Some(draw::draw(&application.topology));
-        self.dead_letters.clone_from(&application.dead_letters);
+    pub fn of(mut self, subject: Subject) -> Self {
+        self.dead_letters.clone_from(&subject.application.dead_letters);
+        self.subject = Some(subject);
         self
     }
 

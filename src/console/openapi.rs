@@ -16,6 +16,7 @@ const FILTERS: &[(&str, &str)] = &[
     ("target", "Only this target: `orders#create`."),
     ("resource", "Only this resource."),
     ("q", "A whole operation ID finds that operation; else what operation ID or resource contains."),
+    ("flag", "Only those with this flag: `duplicate_suspected`, `contradiction`, `cancel_too_late`."),
     ("older", "Only what has not changed for so long: `30m`."),
     ("order", "`newest` or `oldest` change first."),
     ("limit", "Entries of a page, 1 to 500; default 50."),

@@ -24,7 +24,7 @@ pub fn error_of(fault: KafkaFault) -> Error {
 }
 
 /// For commands and pages: what was being done when no broker could be talked to, with why where that is known.
-pub fn unreached(doing: impl Into<String>, next: &str, fault: KafkaFault) -> Error {
+pub fn unreached(doing: impl Into<String>, next: &'static str, fault: KafkaFault) -> Error {
     let (code, next) = fault.refusal.as_ref().map_or((codes::BROKER_UNREACHABLE, next), refused);
     Error::new(code, Fault::Unreachable, doing).because(fault).next(next)
 }

@@ -12,6 +12,7 @@ mod registry;
 mod scenarios;
 mod secured;
 mod security;
+mod standby;
 mod story;
 mod streams;
 mod tables;

@@ -1,6 +1,7 @@
 //! What an application promises on which edge, by what, and under which assumptions; and whether a cluster lets it.
 
 mod cluster;
+pub mod html;
 mod permissions;
 mod topics;
 

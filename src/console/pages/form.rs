@@ -70,7 +70,7 @@ fn one(view: &View<'_>, key: &OperationKey, seen: &Seen, action: Action) -> Mark
     let (title, about) = words(action, seen);
     let id = format!("{}-{}", action.word(), key.operation);
     html! {
-        section.card aria-label=(title) {
+        section.card data-key=(id) aria-label=(title) {
             h3 { (title) }
             p.soft { (about) }
             @match view.visitor {

@@ -1,13 +1,19 @@
-//! Pages: rendered here, without a script, from what the API shows too.
+//! Pages: rendered here, complete without a script, from what the API shows too. `live.js` keeps them as things are now.
 
 mod approvals;
+mod budgets;
+mod evidence;
 mod form;
+mod guarantees;
 mod layout;
+mod letter;
 mod letters;
 mod members;
 mod operation;
 mod operations;
 mod overview;
+mod process;
+mod request;
 mod sign_in;
 mod topology;
 
@@ -41,10 +47,14 @@ pub enum Page {
     Approvals,
     /// Dead letters; takes the form that sends one back.
     DeadLetters,
+    /// One dead letter with what it holds.
+    DeadLetter,
     /// The graph.
     Topology,
     /// Members and partitions.
     Members,
+    /// What is promised, compared with the cluster.
+    Guarantees,
     /// How this process is configured.
     Configuration,
     /// Where one signs in.
@@ -53,6 +63,8 @@ pub enum Page {
     SignOut,
     /// The style of all pages.
     Style,
+    /// The script of pages that follow what they show.
+    Script,
 }
 
 /// Every page with its path, and whether it takes a form.
@@ -63,12 +75,15 @@ pub const PAGES: &[(Page, &str, bool)] = &[
     (Page::Unknowns, "/unknowns", false),
     (Page::Approvals, "/approvals", false),
     (Page::DeadLetters, "/dead-letters", true),
+    (Page::DeadLetter, "/dead-letters/{letter}", false),
     (Page::Topology, "/topology", false),
     (Page::Members, "/members", false),
+    (Page::Guarantees, "/guarantees", false),
     (Page::Configuration, "/configuration", false),
     (Page::SignIn, "/sign-in", true),
     (Page::SignOut, "/sign-out", true),
     (Page::Style, "/style.css", false),
+    (Page::Script, "/live.js", false),
 ];
 
 /// Who looks at a page.
@@ -113,6 +128,9 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
     if page == Page::Style {
         return ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("style.css")).into_response();
     }
+    if page == Page::Script {
+        return ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("live.js")).into_response();
+    }
     if page == Page::SignIn {
         return sign_in::serve(console, post, asked);
     }
@@ -129,13 +147,15 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
         Page::Approvals => approvals::page(&view, &asked.query),
         Page::DeadLetters if post => return letters::replay(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
         Page::DeadLetters => letters::page(&view),
+        Page::DeadLetter => letter::page(&view, asked),
         Page::Topology => topology::page(&view),
         Page::Members => members::page(&view),
+        Page::Guarantees => guarantees::page(&view),
         Page::Configuration => Ok(members::configuration(&view)),
         Page::Operation if post => return operation::order(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
         Page::Operation => operation::page(&view, asked),
         Page::SignOut if post => return sign_in::out(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
-        Page::SignOut | Page::SignIn | Page::Style => return redirect("/"),
+        Page::SignOut | Page::SignIn | Page::Style | Page::Script => return redirect("/"),
     };
     match made {
         Ok(body) => ok(body),
@@ -144,7 +164,7 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
 }
 
 /// Who has signed in; `None` where somebody should.
-fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
+pub(super) fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
     let Some(people) = &console.people else { return Ok(Some(Visitor::Anyone)) };
     let Some(cookie) = cookie(headers, session_cookie(console, headers)) else { return Ok(None) };
     let Some(claim) = console.sessions.read(&cookie, console.now()) else { return Ok(None) };

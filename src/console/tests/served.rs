@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::admin::{AdminServer, Health};
+use crate::console::books::Subject;
 use crate::console::people::{Role, make};
 use crate::console::server::router;
 use crate::console::{Console, Settings};
@@ -99,8 +100,15 @@ impl Served {
             listen: "127.0.0.1:0".to_owned(),
         };
         let mut console = Console::start(&cluster, &app, &settings, clock.clone()).expect("starts");
+        let declared = crate::config::yaml::offline(|| {
+            crate::declare::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/orders"))
+        });
+        let declared = declared.expect("a topology");
+        let (application, warnings) = (Arc::new(declared.application), declared.warnings);
+        console = console.of(Subject { application, config: Default::default(), warnings });
         console.answer_within = if member { SPAN } else { Duration::from_millis(300) };
         console.body_within = Duration::from_secs(2);
+        console.look_every = Duration::from_millis(50);
         console.dead_letters = Some(TopicName::new("orders.dead"));
         let until = Instant::now() + SPAN;
         while !console.kept().progress().whole {
@@ -330,7 +338,7 @@ pub fn awaiting(operation: &str) -> OperationRecord {
     r
 }
 
-fn put(cluster: &MemoryCluster, topic: &TopicName, key: &str, schema: &str, value: &[u8]) {
+pub fn put(cluster: &MemoryCluster, topic: &TopicName, key: &str, schema: &str, value: &[u8]) {
     let headers = Headers::new().with(headers::SCHEMA, schema.to_owned());
     let record = OutRecord {
         topic,

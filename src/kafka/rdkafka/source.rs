@@ -435,7 +435,7 @@ impl Drop for RdSource {
 
 /// A consumer that has joined the slot's group.
 fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
-    let consumer = cluster.make_consumer("creating the consumer", slot.name().as_str(), &cluster.member(slot))?;
+    let consumer = cluster.make_member(slot)?;
     joined(consumer, slot, topics, wake)
 }
 

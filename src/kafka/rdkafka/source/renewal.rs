@@ -30,7 +30,7 @@ impl RdSource {
             return None;
         }
         let name = self.slot.name();
-        match self.cluster.make_consumer("creating the consumer", name.as_str(), &self.cluster.member(&self.slot)) {
+        match self.cluster.make_member(&self.slot) {
             Ok(next) => {
                 tracing::info!(slot = %name, "a certificate was replaced: a new consumer takes over");
                 self.renewal = Renewal { next: Some(next), failed: None };
