@@ -172,7 +172,7 @@ pub struct DeadLetters {
 }
 
 fn unreachable(fault: KafkaFault) -> Error {
-    Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "reading dead letters").because(fault).next("check --brokers")
+    crate::runtime::unreached("reading dead letters", "check --brokers", fault)
 }
 
 impl DeadLetters {

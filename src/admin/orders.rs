@@ -9,6 +9,7 @@ use crate::intents::{Approval, Command, Decision, Switch, headers, topics};
 use crate::kafka::Cluster;
 use crate::outbox::commands::CommandRecord;
 use crate::record::{Headers, OutRecord};
+use crate::runtime::unreached;
 use crate::time::WallTime;
 
 use super::views::Seen;
@@ -82,9 +83,7 @@ pub fn revocation(key: &OperationKey, seen: &Seen, named: Option<&str>, terms: &
 /// # Errors
 /// `BROKER_UNREACHABLE`, `TOPIC_MISSING`.
 pub fn publish<C: Cluster>(cluster: &C, app: &ApplicationId, command: &Command) -> Result<()> {
-    let unreachable = |fault| {
-        Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("writing command {}", command.command_id)).because(fault)
-    };
+    let unreachable = |fault| unreached(format!("writing command {}", command.command_id), "check --brokers", fault);
     let topic = topics::commands(app);
     let info = cluster.admin().and_then(|a| a.topic(&topic)).map_err(unreachable)?;
     let partitions = info.map(|t| t.partitions).ok_or_else(|| {
@@ -100,7 +99,7 @@ pub fn publish<C: Cluster>(cluster: &C, app: &ApplicationId, command: &Command) 
 /// # Errors
 /// `BROKER_UNREACHABLE`, `TOPIC_MISSING`.
 pub fn publish_switch<C: Cluster>(cluster: &C, app: &ApplicationId, order: &Switch) -> Result<()> {
-    let unreachable = |fault| Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "writing an order to pause").because(fault);
+    let unreachable = |fault| unreached("writing an order to pause", "check --brokers", fault);
     let topic = topics::commands(app);
     let info = cluster.admin().and_then(|a| a.topic(&topic)).map_err(unreachable)?;
     let partitions = info.map(|t| t.partitions).ok_or_else(|| {

@@ -146,7 +146,7 @@ pub struct Operations {
 }
 
 fn unreachable(fault: KafkaFault) -> Error {
-    Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "reading operations").because(fault).next("check --brokers")
+    crate::runtime::unreached("reading operations", "check --brokers", fault)
 }
 
 /// The applications of a cluster: those with an outbox.

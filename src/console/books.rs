@@ -78,9 +78,7 @@ const WRITE: Duration = Duration::from_secs(20);
 const EVIDENCE: &str = "reading the evidence of an operation";
 
 pub(super) fn away(doing: &str) -> impl Fn(KafkaFault) -> Error + '_ {
-    move |fault| {
-        Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, doing).because(fault).next("check that the brokers answer")
-    }
+    move |fault| crate::runtime::unreached(doing, "check that the brokers answer", fault)
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 //! environment.
 
 use std::path::Path;
+use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Identity as Ours};
@@ -27,6 +28,48 @@ pub fn trusting(ca: Option<&Path>, identity: Option<&Identity>) -> Result<Client
         builder = builder.identity(Ours::from_pem(&both).map_err(|e| unusable(&identity.key, e))?);
     }
     Ok(builder)
+}
+
+/// What a form is sent as, and how far its answer may go.
+pub struct Form<'a> {
+    /// Where to.
+    pub to: &'a str,
+    /// User and password for HTTP Basic.
+    pub login: (&'a str, &'a str),
+    /// Its fields.
+    pub fields: &'a [(&'a str, &'a str)],
+    /// For the whole exchange.
+    pub limit: Duration,
+    /// Largest answer body.
+    pub most: usize,
+}
+
+/// Sends a form and reads status and body of the whole answer; an error says what failed, without the address.
+///
+/// # Errors
+/// No whole answer within the limits.
+pub async fn post_form(client: ClientBuilder, form: Form<'_>) -> std::result::Result<(u16, Vec<u8>), String> {
+    let client = client.timeout(form.limit).build().map_err(|e| innermost(&e))?;
+    let (user, password) = form.login;
+    let request = client.post(form.to).basic_auth(user, Some(password)).form(form.fields);
+    let mut answer = request.send().await.map_err(|e| innermost(&e))?;
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|e| innermost(&e))? {
+        if body.len() + chunk.len() > form.most {
+            return Err("its answer is too large".into());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok((answer.status().as_u16(), body))
+}
+
+/// The last cause: the outer ones hold the address.
+fn innermost(e: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = e;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if cause.to_string().contains("://") { "no answer".into() } else { cause.to_string() }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -194,7 +194,7 @@ impl Client {
             RegistryAuth::Bearer(_) => drop(builder.set_token_authorization(credential)),
         }
         let http = trusting(self.trust.ca.as_deref(), self.trust.identity.as_ref()).map_err(refused)?;
-        let settings = builder.build_with(http).map_err(|e| Failure::Refused(e.error))?;
+        let settings = builder.build_with(http).map_err(|e| Failure::Refused(format!("{}: {}", e.error, innermost(&e))))?;
         *kept = Some((with, settings.clone()));
         Ok(settings)
     }

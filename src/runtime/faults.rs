@@ -23,6 +23,12 @@ pub fn error_of(fault: KafkaFault) -> Error {
     with(code, whose, next, fault)
 }
 
+/// For commands and pages: what was being done when no broker could be talked to, with why where that is known.
+pub fn unreached(doing: impl Into<String>, next: &'static str, fault: KafkaFault) -> Error {
+    let (code, next) = fault.refusal.as_ref().map_or((codes::BROKER_UNREACHABLE, next), refused);
+    Error::new(code, Fault::Unreachable, doing).because(fault).next(next)
+}
+
 /// What somebody has to mend before a broker can be talked to. What is read from files is taken up without a restart.
 fn refused(refusal: &Refusal) -> (Code, &'static str) {
     match refusal {

@@ -28,7 +28,7 @@ mod topics;
 mod transaction;
 
 pub(crate) use failpoint::failpoint;
-pub use faults::error_of;
+pub use faults::{error_of, unreached};
 pub use global::{GlobalReader, GlobalThread};
 pub use metrics::Metrics;
 pub use options::{OnFailure, RuntimeOptions, STOP_BOUND, SlotChoice, UnitRun};

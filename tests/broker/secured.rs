@@ -45,9 +45,31 @@ pub fn certificate(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
     let tls = &secure().dir;
     let (key, csr, pem) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
     let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
-    openssl(dir, &[&["req"][..], &curve, &["-keyout", &key, "-out", &csr, "-subj", &format!("/CN={name}")]].concat());
+    // Without an extension it would be of an old form that not every client takes.
+    let (subject, extension) = (format!("/CN={name}"), format!("subjectAltName=DNS:{name}"));
+    openssl(dir, &[&["req"][..], &curve, &["-keyout", &key, "-out", &csr, "-subj", &subject, "-addext", &extension]].concat());
     let (ca, ca_key) = (tls.join("ca.pem").display().to_string(), tls.join("ca.key").display().to_string());
-    openssl(dir, &["x509", "-req", "-in", &csr, "-CA", &ca, "-CAkey", &ca_key, "-set_serial", "7", "-days", "30", "-out", &pem]);
+    openssl(
+        dir,
+        &[
+            "x509",
+            "-req",
+            "-in",
+            &csr,
+            "-CA",
+            &ca,
+            "-CAkey",
+            &ca_key,
+            "-set_serial",
+            "7",
+            "-days",
+            "30",
+            "-copy_extensions",
+            "copy",
+            "-out",
+            &pem,
+        ],
+    );
     (dir.join(pem), dir.join(key))
 }
 

@@ -13,13 +13,12 @@ use crate::notices::{Service, ask, topology, topology_with_token};
 use crate::processes::Running;
 use crate::secured::{Front, Issuer, certificate, replace, results, say, secure};
 use crate::story::program;
-use crate::wire::{deny, scram};
+use crate::wire::{allow_alone, deny, scram};
 use crate::{shared, stack, until};
 
 /// Kafka's numbers: the resource and the operation.
 const GROUP: i8 = 3;
 const TRANSACTIONAL_ID: i8 = 5;
-const READ: i8 = 3;
 const WRITE: i8 = 4;
 
 /// Settings by their variables.
@@ -283,7 +282,7 @@ fn a_certificate_changes_under_a_running_member() {
     story.until_done();
     // One file after the other, as nobody should: in between the pair can't be used.
     replace(&work.join("tls.pem"), std::fs::read(certificate).expect("reads"));
-    story.until_said("can't be used; the consumer stays as it is");
+    story.until_said("can't be used; clients stay as they are");
     story.ask();
     replace(&work.join("tls.key"), std::fs::read(key).expect("reads"));
     story.until_said("a new consumer takes over");
@@ -293,9 +292,9 @@ fn a_certificate_changes_under_a_running_member() {
     }
     story.until_done();
     // From now on whoever still comes by the first certificate can do nothing.
-    let who = format!("User:{first}");
-    deny(&who, TRANSACTIONAL_ID, &story.app, WRITE);
-    deny(&who, GROUP, &story.app, READ);
+    let who = format!("User:{second}");
+    allow_alone(&who, TRANSACTIONAL_ID, &story.app);
+    allow_alone(&who, GROUP, &story.app);
     story.ask();
     story.end(&[]);
 }

@@ -34,13 +34,21 @@ pub fn add_partitions(name: &str, count: i32) {
 
 /// Forbids one principal an operation on whatever resource has this prefix. Kinds and operations by Kafka's numbers.
 pub fn deny(principal: &str, resource: i8, prefix: &str, operation: i8) {
+    acl(principal, resource, prefix, operation, 2);
+}
+
+/// Allows one principal everything on whatever resource has this prefix; with it nobody else may do anything there.
+pub fn allow_alone(principal: &str, resource: i8, prefix: &str) {
+    acl(principal, resource, prefix, 2, 3);
+}
+
+fn acl(principal: &str, resource: i8, prefix: &str, operation: i8, permission: u8) {
     const PREFIXED: u8 = 4;
-    const DENY: u8 = 2;
     let entry =
-        [&[resource as u8][..], &text(prefix), &[PREFIXED], &text(principal), &text("*"), &[operation as u8, DENY]].concat();
+        [&[resource as u8][..], &text(prefix), &[PREFIXED], &text(principal), &text("*"), &[operation as u8, permission]].concat();
     let answer = call(CREATE_ACLS, 1, &[&1i32.to_be_bytes()[..], &entry].concat());
     // After correlation, throttle time and count.
-    assert_eq!(i16::from_be_bytes([answer[12], answer[13]]), 0, "forbidding {principal} {prefix}");
+    assert_eq!(i16::from_be_bytes([answer[12], answer[13]]), 0, "the permission of {principal} on {prefix}");
 }
 
 /// Gives a user a password for SCRAM-SHA-512, or another one than before.

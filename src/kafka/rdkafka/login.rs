@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
+use rdkafka::producer::BaseProducer;
 
 use super::refusal::Refusals;
 use super::token::{Issuer, Token};
@@ -44,6 +45,8 @@ struct Now {
     refused: Option<Instant>,
     /// Somebody was refused since the last look.
     doubted: bool,
+    /// Certificates that could not be used, so that it is told once.
+    unusable: Option<u64>,
 }
 
 /// What a client is handed in place.
@@ -63,7 +66,7 @@ impl Login {
             Some(Sasl::OAuth(oauth)) => Some(Issuer::new(oauth)?),
             _ => None,
         };
-        let now = Now { password, key_password, token: None, no_token: None, refused: None, doubted: false };
+        let now = Now { password, key_password, token: None, no_token: None, refused: None, doubted: false, unusable: None };
         let login = Arc::new(Self {
             security: security.clone(),
             now: Mutex::new(now),
@@ -72,6 +75,13 @@ impl Login {
             certificates: AtomicU64::new(certificates),
             refusals,
         });
+        if security.protocol.has_tls() {
+            login.usable().map_err(|why| {
+                Error::new(codes::TLS_REFUSED, Fault::Configuration, "reading the certificates and keys under security")
+                    .because(why)
+                    .next("check ca, certificate, key and key_password: PEM files, the key that of the certificate")
+            })?;
+        }
         let theirs = Arc::downgrade(&login);
         std::thread::Builder::new()
             .name("kafka-login".into())
@@ -189,14 +199,38 @@ impl Login {
             self.version.fetch_add(1, Ordering::AcqRel);
             tracing::info!("the password for the brokers has changed; clients sign in with the new one");
         }
-        match fingerprint(&self.security, now.key_password.as_ref()) {
-            Ok(seen) if seen != self.certificates() => {
-                self.certificates.store(seen, Ordering::Release);
-                tracing::info!("a certificate for the brokers has changed; clients are made anew");
+        let seen = fingerprint(&self.security, now.key_password.as_ref());
+        drop(now);
+        self.judge(seen);
+    }
+
+    /// New certificates count once a client can be made with them: a pair of files may be half replaced.
+    fn judge(&self, seen: Result<u64>) {
+        let told = |now: &mut Now, what: u64| now.unusable.replace(what) != Some(what);
+        match seen {
+            Ok(seen) if seen == self.certificates() => {}
+            Ok(seen) => match self.usable() {
+                Ok(()) => {
+                    self.certificates.store(seen, Ordering::Release);
+                    tracing::info!("a certificate for the brokers has changed; clients are made anew");
+                }
+                Err(why) if told(&mut self.now(), seen) => {
+                    tracing::warn!("the replaced certificate can't be used; clients stay as they are: {why}");
+                }
+                Err(_) => {}
+            },
+            Err(error) if told(&mut self.now(), 0) => {
+                tracing::warn!(%error, "a certificate can't be read again; clients stay as they are");
             }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "a certificate can't be read again; clients stay as they are"),
+            Err(_) => {}
         }
+    }
+
+    /// Whether the client takes these files; it connects to nobody.
+    fn usable(&self) -> std::result::Result<(), String> {
+        let mut config = ClientConfig::new();
+        self.put(&mut config);
+        config.create::<BaseProducer>().map(drop).map_err(|e| e.to_string())
     }
 
     /// Takes the issuer's answer.
@@ -286,34 +320,42 @@ mod tests {
     use super::*;
     use crate::config::{PasswordMechanism, Protocol};
 
-    /// If this broke, a rotated password or certificate would need a restart; or a file that was only touched would make every client anew.
+    /// If this broke, a rotated password would need a restart; or a file that is away for a moment would sign everybody out.
     #[test]
     fn what_changed_is_seen_and_what_is_gone_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let (password, ca) = (dir.path().join("password"), dir.path().join("ca.pem"));
+        let password = dir.path().join("password");
         std::fs::write(&password, "one").unwrap();
-        std::fs::write(&ca, "a").unwrap();
         let sasl = Sasl::Password {
-            mechanism: PasswordMechanism::ScramSha256,
+            mechanism: PasswordMechanism::Plain,
             username: "me".into(),
             password: SecretRef::File(password.clone()),
         };
-        let security = Security { protocol: Protocol::SaslSsl, ca: Some(ca.clone()), identity: None, sasl: Some(sasl) };
+        let security = Security { protocol: Protocol::SaslPlaintext, ca: None, identity: None, sasl: Some(sasl) };
         let login = Login::new(&security, Arc::default()).unwrap();
         let said = || match login.credentials().unwrap() {
             Credentials::Password(_, secret) => secret.expose().to_owned(),
             Credentials::Token(_) => unreachable!("there is no issuer"),
         };
-        let (version, certificates) = (login.version(), login.certificates());
-        std::fs::write(&ca, "a").unwrap();
+        let version = login.version();
         login.look();
-        assert_eq!((login.version(), login.certificates(), said().as_str()), (version, certificates, "one"));
+        assert_eq!((login.version(), said().as_str()), (version, "one"));
         std::fs::write(&password, "two\n").unwrap();
         login.look();
-        assert!(login.version() > version && said() == "two" && login.certificates() == certificates);
+        assert!(login.version() > version && said() == "two");
         std::fs::remove_file(&password).unwrap();
-        std::fs::write(&ca, "b").unwrap();
         login.look();
-        assert!(said() == "two" && login.certificates() != certificates);
+        assert_eq!(said(), "two");
+    }
+
+    /// If this broke, a start with files that are no certificates would wait for a broker for ever.
+    #[test]
+    fn what_is_no_certificate_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca.pem");
+        let security = Security { protocol: Protocol::Ssl, ca: Some(ca.clone()), identity: None, sasl: None };
+        assert_eq!(Login::new(&security, Arc::default()).unwrap_err().code, codes::FILE_UNREADABLE);
+        std::fs::write(&ca, "a").unwrap();
+        assert_eq!(Login::new(&security, Arc::default()).unwrap_err().code, codes::TLS_REFUSED);
     }
 }

@@ -325,7 +325,9 @@ fn creation(what: &'static str, to: impl std::fmt::Display, e: &rdkafka::error::
     // Certificates and keys are read when a client is made.
     let tls = fault.detail.contains("ssl.") || fault.detail.contains("SSL");
     let refusal = tls.then(|| Refusal::Tls(fault.detail.clone()));
-    fault.refused(refusal)
+    // They were good when they were looked at last: in the middle of a rotation the next try finds them whole.
+    let class = if tls { Class::Retry } else { fault.class };
+    KafkaFault { class, ..fault }.refused(refusal)
 }
 
 #[cfg(test)]

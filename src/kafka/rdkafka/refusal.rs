@@ -75,7 +75,8 @@ fn refusal_of(facility: &str, message: &str) -> Option<Refusal> {
         return None;
     }
     // Behind the address: what happened. The numbers of attempts at its end are the client's own.
-    let what = message.split_once("/").and_then(|(_, m)| m.split_once(": ")).map_or(message, |(_, m)| m);
+    let address = message.split_once("://").map_or(message, |(_, m)| m);
+    let what = address.split_once('/').and_then(|(_, m)| m.split_once(": ")).map_or(message, |(_, m)| m);
     let what = what.split(" (after ").next().unwrap_or(what).to_owned();
     match () {
         () if message.contains("uthentication") => Some(Refusal::Login(what)),

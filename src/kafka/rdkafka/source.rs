@@ -1,5 +1,7 @@
 //! A consumer in a slot.
 
+mod renewal;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ use crate::kafka::{
 };
 use crate::offset::NextOffset;
 use crate::record::InRecord;
+use renewal::Renewal;
 
 /// An assigned partition.
 struct Part {
@@ -52,16 +55,6 @@ pub struct RdSource {
     renewal: Renewal,
 }
 
-/// Certificates are read when a client is made. Where they changed, one with the new ones follows: the partitions are given back in
-/// order, as in a rebalance, and the new consumer joins in the same slot.
-#[derive(Default)]
-struct Renewal {
-    /// Made, and not joined yet.
-    next: Option<BaseConsumer<Context>>,
-    /// When it could not be made: a pair of files may be half replaced.
-    failed: Option<Instant>,
-}
-
 /// What one look at the shared queue gave.
 enum Polled {
     /// There is nothing.
@@ -78,8 +71,6 @@ enum Polled {
 const KEPT: usize = 2_000;
 /// Between two questions who holds the slot.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// After a new certificate could not be used, before it is tried again.
-const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 impl RdSource {
     pub(super) fn join(cluster: RdCluster, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self> {
@@ -132,36 +123,6 @@ impl RdSource {
             self.bygone.clone_from(&lost);
             self.ready.push_back(Input::Lost(Revoked { partitions: lost }));
         }
-        Ok(())
-    }
-
-    /// Begins to replace a consumer whose certificates are no longer those of now.
-    fn renew(&mut self, consumer: &BaseConsumer<Context>) -> Option<Input> {
-        let waits = self.renewal.failed.is_some_and(|at| at.elapsed() < RENEW_AGAIN);
-        if self.pending || waits || !consumer.context().is_outdated() {
-            return None;
-        }
-        let name = self.slot.name();
-        match self.cluster.make_member(&self.slot) {
-            Ok(next) => {
-                tracing::info!(slot = %name, "a certificate was replaced: a new consumer takes over");
-                self.renewal = Renewal { next: Some(next), failed: None };
-                Some(Input::Revoked(Revoked { partitions: self.parts.iter().map(|p| p.tp.clone()).collect() }))
-            }
-            Err(fault) => {
-                tracing::warn!(slot = %name, %fault, "the replaced certificate can't be used; the consumer stays as it is");
-                self.renewal.failed = Some(Instant::now());
-                None
-            }
-        }
-    }
-
-    /// The new consumer takes the place of the old one.
-    fn succeed(&mut self, next: BaseConsumer<Context>) -> KResult<()> {
-        self.close();
-        self.paused.clear();
-        self.ready.clear();
-        self.consumer = Some(Arc::new(joined(next, &self.slot, &self.topics, &self.wake)?));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use crate::config::{OAuth, Secret};
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::trusting;
+use crate::http::{Form, post_form, trusting};
 
 /// How long the issuer may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -89,12 +89,13 @@ impl Issuer {
                 .next("check token_endpoint, client_id, client_secret, scope and ca under security.sasl.oauth")
         };
         let secret = self.oauth.client_secret.resolve()?;
-        let client = trusting(self.oauth.ca.as_deref(), None)?.timeout(LIMIT).build().map_err(|e| refused(innermost(&e)))?;
-        let mut form = vec![("grant_type", "client_credentials")];
-        form.extend(self.oauth.scope.as_deref().map(|scope| ("scope", scope)));
-        // The issuer must take the secret by HTTP Basic (RFC 6749, 2.3.1).
-        let request = client.post(at).basic_auth(encoded(&self.oauth.client_id), Some(encoded(secret.expose()))).form(&form);
-        let (status, body) = self.runtime.block_on(whole(request)).map_err(refused)?;
+        let client = trusting(self.oauth.ca.as_deref(), None)?;
+        let mut fields = vec![("grant_type", "client_credentials")];
+        fields.extend(self.oauth.scope.as_deref().map(|scope| ("scope", scope)));
+        // Every issuer must take the secret by HTTP Basic.
+        let (id, secret) = (encoded(&self.oauth.client_id), encoded(secret.expose()));
+        let form = Form { to: at, login: (&id, &secret), fields: &fields, limit: LIMIT, most: MOST };
+        let (status, body) = self.runtime.block_on(post_form(client, form)).map_err(refused)?;
         if status != 200 {
             self.oauth.client_secret.forget();
             let why = serde_json::from_slice::<Refused>(&body).map(|r| format!(": {}", cut(&r.error))).unwrap_or_default();
@@ -106,27 +107,6 @@ impl Issuer {
         let until_ms = i64::try_from(until.as_millis()).unwrap_or(i64::MAX);
         Ok((Token { value: Secret::new(answer.access_token), principal: self.oauth.client_id.clone(), until_ms }, life))
     }
-}
-
-async fn whole(request: reqwest::RequestBuilder) -> std::result::Result<(u16, Vec<u8>), String> {
-    let mut answer = request.send().await.map_err(|e| innermost(&e))?;
-    let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|e| innermost(&e))? {
-        if body.len() + chunk.len() > MOST {
-            return Err("its answer is too large".into());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok((answer.status().as_u16(), body))
-}
-
-/// The last cause: the outer ones hold the address.
-fn innermost(e: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = e;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    if cause.to_string().contains("://") { "no answer".into() } else { cause.to_string() }
 }
 
 /// A word of the issuer's, cut and without control characters.
