@@ -53,6 +53,8 @@ pub async fn events(console: Arc<Console>, request: Request) -> Response {
     });
     let mut response = (StatusCode::OK, Body::new(Lines(from))).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // A proxy that holds answers back until they are large would hold back all of it.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
