@@ -56,6 +56,7 @@ pub mod serdes;
 pub mod intents;
 
 pub mod http;
+pub mod trace;
 
 pub mod contract;
 pub mod policy;

@@ -13,8 +13,10 @@ mod proposal;
 mod purse;
 mod replay;
 mod shelf;
+mod standing;
 mod step;
 mod task;
+mod trail;
 mod waiting;
 
 pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};

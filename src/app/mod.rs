@@ -8,7 +8,9 @@ pub mod deployed;
 pub mod diff;
 mod process;
 mod purge;
+mod resting;
 mod stores;
+mod traces;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};

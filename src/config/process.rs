@@ -32,6 +32,10 @@ pub struct ProcessConfig {
     pub admin: AdminSection,
     /// Who may sign in at the console.
     pub console: ConsoleSection,
+    /// What metrics tell apart.
+    pub metrics: MetricsSection,
+    /// Where traces go, and what is sampled.
+    pub traces: TracesSection,
     /// Topics at start.
     pub topics: TopicsSection,
     /// Longest time from SIGTERM to exit.
@@ -132,6 +136,36 @@ pub struct ConsoleSection {
     pub session_secret: Option<SecretRef>,
 }
 
+/// What metrics tell apart.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsSection {
+    /// Tenants that have series of their own; all others share one.
+    pub tenants: Vec<String>,
+}
+
+/// Where traces go, and what is sampled.
+#[derive(Clone, Debug)]
+pub struct TracesSection {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// The collector's address for traces by OTLP over HTTP, with its path; empty = nowhere.
+    pub endpoint: String,
+    /// Headers for the collector as `name=value,name=value`, by reference.
+    pub headers: Option<SecretRef>,
+    /// Share of the requests without a `traceparent` that are sampled, 0 to 1.
+    pub sample: f64,
+    /// Whether a `traceparent` that comes with a request decides by its flag.
+    pub follow: bool,
+    /// Whether calls to targets carry a `traceparent`.
+    pub propagate: bool,
+    /// `service.name`; empty = the application's name.
+    pub service: String,
+    /// More attributes of the resource, `name=value,name=value`.
+    pub resource: String,
+    /// How long one export may take.
+    pub timeout: Span,
+}
+
 /// Topics at start.
 #[derive(Clone, Debug)]
 pub struct TopicsSection {
@@ -159,6 +193,8 @@ impl Default for ProcessConfig {
             effects: EffectsSection::default(),
             admin: AdminSection::default(),
             console: ConsoleSection::default(),
+            metrics: MetricsSection::default(),
+            traces: TracesSection::default(),
             topics: TopicsSection::default(),
             stop_within: Span(Duration::from_secs(20)),
         }
@@ -211,6 +247,22 @@ impl Default for AdminSection {
 impl Default for ConsoleSection {
     fn default() -> Self {
         Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None }
+    }
+}
+
+impl Default for TracesSection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            endpoint: String::new(),
+            headers: None,
+            sample: 0.1,
+            follow: true,
+            propagate: true,
+            service: String::new(),
+            resource: String::new(),
+            timeout: Span(Duration::from_secs(10)),
+        }
     }
 }
 

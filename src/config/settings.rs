@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::error::codes;
+use crate::events::Tenants;
 
-use super::process::{GroupSection, ProcessConfig, RegistryConfig};
+use super::process::{GroupSection, ProcessConfig, RegistryConfig, TracesSection};
 use super::security;
 use super::units::{ByteSize, Span};
 use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
@@ -30,6 +31,8 @@ static PROCESS: Shape = Shape {
         Key::new("effects", Type::Map(&EFFECTS), "the effect stage"),
         Key::new("admin", Type::Map(&ADMIN), "metrics and health"),
         Key::new("console", Type::Map(&CONSOLE), "who may sign in at the console"),
+        Key::new("metrics", Type::Map(&METRICS), "what metrics tell apart"),
+        Key::new("traces", Type::Map(&TRACES), "where traces go, and what is sampled"),
         Key::new("topics", Type::Map(&TOPICS), "topics at start"),
         Key::new("stop_within", Type::Duration, "longest time from SIGTERM to exit; default 20s"),
     ],
@@ -121,6 +124,36 @@ static CONSOLE: Shape = Shape {
     ],
 };
 
+static METRICS: Shape = Shape {
+    name: "Metrics",
+    doc: "What metrics tell apart.",
+    keys: &[Key::new(
+        "tenants",
+        Type::Text,
+        "tenants that have series of their own, with commas, at most 50; all others are `other`",
+    )],
+};
+
+static TRACES: Shape = Shape {
+    name: "Traces",
+    doc: "Where traces go, and what is sampled.",
+    keys: &[
+        Key::new("enabled", Type::Boolean, "false: no traces, whatever else is set; default true"),
+        Key::new("endpoint", Type::Text, "OTLP over HTTP, such as http://collector:4318/v1/traces; empty or missing: no traces"),
+        Key::new("headers", Type::Secret, "headers for it, name=value,name=value, by reference"),
+        Key::new("sample", Type::Number, "share of the requests without a traceparent that are sampled, 0 to 1; default 0.1"),
+        Key::new("follow", Type::Boolean, "a traceparent that comes with a request decides by its flag; default true"),
+        Key::new("propagate", Type::Boolean, "calls to targets and models carry a traceparent; default true"),
+        Key::new("service", Type::Text, "service.name; default: the application's name"),
+        Key::new("resource", Type::Text, "more attributes of the resource, name=value,name=value"),
+        Key::new("timeout", Type::Duration, "how long one export may take; default 10s"),
+        Key::new("protocol", Type::Word(&[OTLP]), "the only one that there is"),
+    ],
+};
+
+/// How traces are sent.
+const OTLP: &str = "http/protobuf";
+
 static TOPICS: Shape = Shape {
     name: "Topics",
     doc: "Topics at start.",
@@ -197,12 +230,24 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         span(&mut c.console.session, &s, "session", d);
         c.console.session_secret = s.get("session_secret").and_then(|n| n.secret(d));
     }
+    if let Some(m) = section(&f, "metrics", &METRICS, d) {
+        c.metrics.tenants = names(&m, "tenants", d);
+        if let (true, Some(n)) = (c.metrics.tenants.len() > Tenants::MOST, m.get("tenants")) {
+            d.error(
+                codes::BAD_VALUE,
+                &n.at,
+                format!("{} tenants, and at most {} have series", c.metrics.tenants.len(), Tenants::MOST),
+            );
+        }
+    }
+    if let Some(t) = section(&f, "traces", &TRACES, d) {
+        traces(&t, &mut c.traces, d);
+    }
     if let Some(t) = section(&f, "topics", &TOPICS, d) {
         set(&mut c.topics.create, t.get("create").and_then(|n| n.boolean(d)));
         set(&mut c.topics.replication, number(&t, "replication", -1, i64::from(i16::MAX), d));
         set(&mut c.topics.partitions, number(&t, "partitions", 1, 100_000, d));
-        let names = t.text("accept_loss", d).unwrap_or_default();
-        c.topics.accept_loss = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
+        c.topics.accept_loss = names(&t, "accept_loss", d);
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c
@@ -219,6 +264,31 @@ fn registry(r: &Fields<'_>, c: &RegistryConfig, d: &mut Diagnostics) {
     }
     if let Some(node) = r.get("username").or(r.get("password")).filter(|_| r.has("username") != r.has("password")) {
         d.error(codes::MISSING_KEY, &node.at, "basic authentication needs both `username` and `password`");
+    }
+}
+
+/// Names with commas between them.
+fn names(f: &Fields<'_>, key: &str, d: &mut Diagnostics) -> Vec<String> {
+    let names = f.text(key, d).unwrap_or_default();
+    names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect()
+}
+
+fn traces(t: &Fields<'_>, c: &mut TracesSection, d: &mut Diagnostics) {
+    set(&mut c.enabled, t.get("enabled").and_then(|n| n.boolean(d)));
+    set(&mut c.endpoint, t.get("endpoint").and_then(|n| url(n, d)));
+    c.headers = t.get("headers").and_then(|n| n.secret(d));
+    let share = |n: &Node, d: &mut Diagnostics| match n.number(d) {
+        Some(share) if !(0.0..=1.0).contains(&share) => n.wrong("a share from 0 to 1", d),
+        share => share,
+    };
+    set(&mut c.sample, t.get("sample").and_then(|n| share(n, d)));
+    set(&mut c.follow, t.get("follow").and_then(|n| n.boolean(d)));
+    set(&mut c.propagate, t.get("propagate").and_then(|n| n.boolean(d)));
+    set(&mut c.service, t.text("service", d));
+    set(&mut c.resource, t.text("resource", d));
+    span(&mut c.timeout, t, "timeout", d);
+    if let Some(protocol) = t.get("protocol") {
+        let _ = protocol.one_of(&[(OTLP, ())], d);
     }
 }
 

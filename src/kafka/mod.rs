@@ -12,8 +12,10 @@ use crate::record::{InRecord, OutRecord};
 use crate::time::WallTime;
 
 pub mod memory;
+mod metrics;
 pub mod rdkafka;
 
+pub use self::metrics::{Client, Metrics, Watch};
 pub use self::rdkafka::{Copy as BareCopy, RdCluster, RdConfig};
 
 /// What an error asks the engine to do. Checked in the order fatal, abort, retry; no flag at all counts as fatal.

@@ -65,7 +65,7 @@ fn topic_info(topic: &MetadataTopic) -> TopicInfo {
 
 impl RdAdmin {
     pub(super) fn new(cluster: &RdCluster) -> KResult<Self> {
-        let metadata = cluster.make_consumer(MAKING, NAME, &cluster.consumer(NAME, NAME, Isolation::Committed))?;
+        let metadata = cluster.make_consumer(MAKING, NAME, &cluster.consumer(NAME, NAME, Isolation::Committed), None)?;
         let admin: AdminClient<Context> =
             cluster.base(NAME).create_with_context(cluster.context(NAME)).map_err(|e| creation(MAKING, NAME, &e))?;
         admin.inner().context().keep(admin.inner());
@@ -184,7 +184,7 @@ impl Admin for RdAdmin {
         const DOING: &str = "reading committed offsets";
         // It never subscribes, so it asks the group's coordinator without being a member.
         let asking =
-            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed))?;
+            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed), None)?;
         let found = asking
             .committed_offsets(convert::partitions(tps), self.cluster.config().request)
             .map_err(|e| self.fault(DOING, group, &e))?;
@@ -213,7 +213,7 @@ impl Admin for RdAdmin {
         const DOING: &str = "setting positions";
         // It never subscribes: the coordinator takes positions from outside only where the group has no member.
         let setting =
-            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed))?;
+            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed), None)?;
         let list = convert::positions(to.iter().map(|(tp, next)| (tp, *next)))?;
         setting.commit(&list, CommitMode::Sync).map_err(|e| self.fault(DOING, group, &e))
     }

@@ -28,7 +28,7 @@ pub struct RdReader {
 
 fn consumer(cluster: &RdCluster, isolation: Isolation) -> KResult<BaseConsumer<Context>> {
     let config = cluster.consumer(NAME, NAME, isolation);
-    cluster.make_consumer("creating a reader", NAME, &config)
+    cluster.make_consumer("creating a reader", NAME, &config, None)
 }
 
 impl RdReader {
