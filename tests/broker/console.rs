@@ -202,7 +202,7 @@ fn every_page_shows_what_the_topics_hold() {
     // A transaction that stays open holds back what comes after it.
     let slot = Slot { unit: format!("{app}-stranger").into(), group: format!("{app}-stranger").into(), number: 0 };
     let mut open = shared.cluster.sink(&slot, TxLimits { transaction: Duration::from_secs(120), reports: false }).expect("a sink");
-    open.init().expect("fences");
+    until("it fences", || open.init().ok());
     open.begin().expect("begins");
     open.send(OutRecord { partition: Some(Partition(0)), ..broken }).expect("sends");
     open.flush(Duration::from_secs(20)).expect("flushes");
