@@ -1,9 +1,7 @@
 //! `/events`: tells a page which of its parts have changed, as server-sent events. The page fetches itself anew; what stands in it is told
 //! by pages only. Streams are bounded in number, and end with their session.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,10 +9,10 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use hyper::body::Frame;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::{Sender, channel};
 
 use crate::error::{Error, Fault, codes};
+use crate::http::Told;
 use crate::ids::OperationKey;
 use crate::time::WallTime;
 
@@ -51,8 +49,10 @@ pub async fn events(console: Arc<Console>, request: Request) -> Response {
         let _place = place;
         tell(&console, &headers, of.as_ref(), &to).await;
     });
-    let mut response = (StatusCode::OK, Body::new(Lines(from))).into_response();
+    let mut response = (StatusCode::OK, Body::new(Told(from))).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // A proxy that holds answers back until they are large would hold back all of it.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
@@ -125,18 +125,6 @@ impl Marks {
             ("letters", self.letters != before.letters),
         ];
         parts.into_iter().filter(|(_, changed)| *changed).map(|(part, _)| part).collect()
-    }
-}
-
-/// What a stream's task says, as a body.
-struct Lines(Receiver<Bytes>);
-
-impl hyper::body::Body for Lines {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|line| line.map(|l| Ok(Frame::data(l))))
     }
 }
 

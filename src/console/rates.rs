@@ -49,6 +49,13 @@ impl Rates {
         kept.back().map(|(_, s)| summed(s, metric, by)).unwrap_or_default()
     }
 
+    /// A gauge as it stands, by two of its labels.
+    pub fn gauges(&self, metric: Metric, by: [&str; 2]) -> BTreeMap<[String; 2], f64> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let series = kept.back().into_iter().flat_map(|(_, s)| s).filter(|((name, _), _)| name == metric.name);
+        series.map(|((_, labels), value)| (by.map(|label| labels.get(label).cloned().unwrap_or_default()), *value)).collect()
+    }
+
     /// What a counter gained in the last minute, summed by one of its labels.
     pub fn gained(&self, metric: Metric, by: &str) -> BTreeMap<String, f64> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

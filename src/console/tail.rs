@@ -1,9 +1,10 @@
-//! The background tail of an application's two changelogs: keeps the [`Index`] and tells who waits that a command was answered.
+//! The background tail of an application's two changelogs: keeps the [`Index`] and tells who waits that a command was answered. It reads
+//! once a second, and at once where somebody looks or waits: what a busy member writes within a second is mostly replaced within it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::admin::views::{CommandAnswer, Half, News, Seen, changelogs};
@@ -39,6 +40,8 @@ pub struct Kept {
     progress: Mutex<Progress>,
     waiting: Mutex<HashMap<CommandId, Waiting>>,
     answered: Condvar,
+    /// Who reads; woken by whoever looks.
+    reads: OnceLock<Thread>,
 }
 
 /// Who waits for the answer to a command.
@@ -56,8 +59,12 @@ pub struct Tail {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Records that are read at once. Of those with one key only the last is looked at: the more come together, the less there is to do.
+const BATCH: usize = 4_000;
 /// Records that are applied under one lock.
-const BATCH: usize = 500;
+const APPLIED: usize = 500;
+/// While nobody looks and nobody waits, it reads so often.
+const EVERY: Duration = Duration::from_secs(1);
 /// A tail that failed begins anew after this.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -66,17 +73,28 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Kept {
-    /// The index as it stands.
+    /// The index as it stands. Who looks wakes the tail: the next look sees what is there now.
     pub fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.wake();
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
     /// How far the tail is.
     pub fn progress(&self) -> Progress {
         held(&self.progress).clone()
     }
+    fn wake(&self) {
+        if let Some(thread) = self.reads.get() {
+            thread.unpark();
+        }
+    }
+    /// Whether somebody waits for an answer.
+    fn is_awaited(&self) -> bool {
+        held(&self.waiting).values().any(|w| w.answer.is_none())
+    }
     /// Says that somebody will wait for the answer to this command; to be called before it is written.
     pub fn expect(&self, command: &CommandId) {
         held(&self.waiting).entry(command.clone()).or_default().who += 1;
+        self.wake();
     }
     /// The answer to a command that was expected, waiting at most for `limit`.
     pub fn answer(&self, command: &CommandId, limit: Duration) -> Option<CommandAnswer> {
@@ -104,10 +122,12 @@ impl Kept {
             match news {
                 News::Stands(half, seen) => {
                     self.tell(&seen);
-                    let came = seen.key().and_then(|key| index.put(&key, half, &seen, place));
+                    let Some(key) = seen.key() else { continue };
+                    let came = index.put(&key, half, &seen, place);
                     // What is read at the start happened long ago.
-                    if let Some(status) = came.filter(|_| whole) {
-                        held(&self.flow).came(status, now);
+                    if whole && !came.is_empty() {
+                        let mut flow = held(&self.flow);
+                        came.into_iter().for_each(|status| flow.came(status, now));
                     }
                 }
                 News::Gone(half, key) => index.forget(&key, half),
@@ -180,6 +200,7 @@ fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &Atom
     let partitions = tps.iter().filter(|tp| tp.topic != ledger).count() as u32;
     *held(&kept.progress) = Progress { partitions, ..Progress::default() };
     let mut whole = false;
+    let _ = kept.reads.set(std::thread::current());
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
         let records = batch(reader.as_mut()).map_err(|f| unread("reading operations").because(f))?;
@@ -188,8 +209,8 @@ fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &Atom
             std::thread::park_timeout(Duration::from_millis(5));
         }
         let (read, mut unreadable) = (records.len() as u64, 0);
-        let mut news = Vec::with_capacity(records.len());
-        for record in &records {
+        let mut news = Vec::with_capacity(APPLIED);
+        for record in last_of_each(&records) {
             match news_of(record, &ledger) {
                 Ok(Some(n)) => news.push((n, Place { partition: record.tp.partition.0, offset: record.offset.0 })),
                 Ok(None) => {}
@@ -198,15 +219,20 @@ fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &Atom
                     tracing::warn!(error = %e, record = %record.tp, offset = record.offset.0, "an operation can't be read");
                 }
             }
+            if news.len() == APPLIED {
+                kept.fold(std::mem::take(&mut news), whole);
+            }
         }
-        if !news.is_empty() {
-            kept.fold(news, whole);
-        }
+        kept.fold(news, whole);
         whole |= ends.iter().all(|(tp, end)| end.0 == 0 || reader.position(tp).is_some_and(|at| at >= *end));
         let mut progress = held(&kept.progress);
         progress.read += read;
         progress.unreadable += unreadable;
         progress.whole = whole;
+        drop(progress);
+        if whole && records.len() < BATCH && !kept.is_awaited() {
+            std::thread::park_timeout(EVERY);
+        }
     }
     Ok(())
 }
@@ -214,6 +240,14 @@ fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &Atom
 fn news_of(record: &InRecord, ledger: &TopicName) -> Result<Option<News>> {
     let half = if record.tp.topic == *ledger { Half::Ledger } else { Half::Record };
     News::read(record, half)
+}
+
+/// The last record of each key: what it has replaced is nowhere to be seen any more.
+fn last_of_each(records: &[InRecord]) -> impl Iterator<Item = &InRecord> {
+    let mut seen = HashSet::new();
+    let mut last: Vec<&InRecord> = records.iter().rev().filter(|r| seen.insert((&r.tp, &r.key))).collect();
+    last.reverse();
+    last.into_iter()
 }
 
 fn batch(reader: &mut dyn Reader) -> crate::kafka::KResult<Vec<InRecord>> {

@@ -1,8 +1,9 @@
-//! The only importer of the HTTP client. What a call comes to is typed by what the wire proves, not by what a timer says.
+//! The only importer of the HTTP library. What a call comes to is typed by what the wire proves, not by what a timer says.
 
 mod dial;
 mod gate;
 mod port;
+mod told;
 mod trust;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::time::{Now, WallTime};
 pub use dial::{Resolved, Resolver, SystemResolver, host_of};
 pub use port::{HyperPort, http_date, http_date_of, settable_header};
 pub use trust::{Form, post_form, trusting};
+pub use told::Told;
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use crate::intents::{Cost, Flag, Status};
 use crate::time::WallTime;
 
 use super::facets::{Facet, Names, SPOT};
-use row::{Glance, Row, bit};
+use row::{Glance, Row, SENT, bit};
 
 pub use page::{LOOKED_AT, Page};
 pub use row::{FLAGS, Listed, Place, flag_word};
@@ -68,12 +68,13 @@ impl Index {
         self.len() == 0
     }
 
-    /// Takes what one half's record says; `seen` holds that half only. Answers the status that the operation has come to, where it
-    /// is another than before.
-    pub fn put(&mut self, key: &OperationKey, half: Half, seen: &Seen, place: Place) -> Option<Status> {
+    /// Takes what one half's record says; `seen` holds that half only. Answers the statuses that the operation has come to since: those
+    /// that it has passed without being looked at are told by what it has now.
+    pub fn put(&mut self, key: &OperationKey, half: Half, seen: &Seen, place: Place) -> Vec<Status> {
         let row = self.row(key).unwrap_or_else(|| self.add(key));
         self.leave(row);
         let before = self.rows[row as usize].status();
+        let mut came = Vec::new();
         let target = seen.ledger.as_ref().filter(|l| !l.contract.is_empty()).map(|l| format!("{}#{}", l.contract, l.call));
         let target = target.map(|t| self.names.number(&t));
         let r = &mut self.rows[row as usize];
@@ -83,16 +84,27 @@ impl Index {
             r.resource = resource.into();
         }
         if let Some(l) = &seen.ledger {
-            r.flags = l.flags.iter().fold(0, |bits, f| bits | bit(*f));
+            let sent = if l.attempts.is_empty() { 0 } else { SENT };
+            if r.ledger.is_none() {
+                came.push(Status::Approved);
+            }
+            if sent > r.flags & SENT {
+                came.push(Status::Dispatched);
+            }
+            r.flags = l.flags.iter().fold(sent, |bits, f| bits | bit(*f));
         }
         if let Some(o) = &seen.record {
+            if r.record.is_none() {
+                came.push(Status::Accepted);
+            }
             r.charged = (!o.settled && o.charged != Cost::default()).then(|| Box::new(o.charged));
         }
         *r.half(half) = Some(Glance::of(seen, place));
         let after = r.status();
+        came.extend(after.filter(|status| after != before && !came.contains(status)));
         self.enter(row);
         self.make_room();
-        after.filter(|_| after != before)
+        came
     }
 
     /// The exact request of an operation stands there, in the partition of its ledger record; `None`: nowhere any more. It comes

@@ -50,7 +50,7 @@ pub(super) struct Row {
     pub tenant: u32,
     pub step: u32,
     pub target: u32,
-    /// One bit a flag.
+    /// One bit a flag, and whether it was ever sent.
     pub flags: u8,
     pub record: Option<Glance>,
     pub ledger: Option<Glance>,
@@ -93,6 +93,9 @@ impl Row {
 
 /// Every flag.
 pub const FLAGS: [Flag; 3] = [Flag::DuplicateSuspected, Flag::Contradiction, Flag::CancelTooLate];
+
+/// The bit of an operation that has an attempt.
+pub(super) const SENT: u8 = 1 << 7;
 
 /// A flag's bit.
 pub(super) fn bit(flag: Flag) -> u8 {

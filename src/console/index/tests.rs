@@ -41,7 +41,8 @@ const NOW: WallTime = WallTime(1_000_000);
 fn a_row_moves_with_its_operation() {
     let mut index = Index::default();
     let (a, b) = (key("acme", "op-a"), key("umbra", "op-b"));
-    index.put(&a, Half::Ledger, &unknown(&a, 10), place(1));
+    assert_eq!(index.put(&a, Half::Ledger, &unknown(&a, 10), place(1)), [Status::Approved, Status::Unknown]);
+    assert_eq!(index.put(&a, Half::Ledger, &unknown(&a, 10), place(1)), [], "it has not moved");
     index.put(&b, Half::Ledger, &unknown(&b, 20), place(2));
     let unknowns = Search::waiting(&[Status::Unknown]);
     assert_eq!(ids(&index.page(&unknowns, NOW)), ["op-a", "op-b"]);

@@ -5,7 +5,7 @@
   const main = document.querySelector("main[data-live]"), button = document.getElementById("live"), said = document.getElementById("said");
   if (!main || !button || !window.EventSource) return;
   const parts = main.dataset.live.split(" ");
-  let stream = null, busy = false, again = false, over = false, paused = sessionStorage.getItem("paused") === "yes";
+  let told = main.dataset.say, stream = null, busy = false, again = false, over = false, paused = sessionStorage.getItem("paused") === "yes";
 
   const show = (state, text) => { button.dataset.state = state; button.textContent = text; };
   const say = text => { if (text && said.textContent !== text) said.textContent = text; };
@@ -42,7 +42,7 @@
         const focus = document.activeElement;
         merge(main, fresh);
         if (focus !== document.activeElement && main.contains(focus)) focus.focus({ preventScroll: true });
-        say(main.dataset.say);
+        if (main.dataset.say !== told) say((told = main.dataset.say));
       }
     } catch { show("wait", "Waiting"); } finally {
       busy = false;

@@ -146,7 +146,7 @@ fn body(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: &Ma
                 div.notice { p { (o.detail.as_deref().unwrap_or_default()) " " @if let Some(code) = &o.code { (layout::code_mark(code)) } } }
             }
             (settle(seen, now))
-            @if let Some(look) = &o.look_at { p.look { strong { "The target's own page proves it: " } (outside(look)) } }
+            @if let Some(look) = &o.look_at { p.look { strong { "What proves it at the target: " } (outside(look)) } }
             (form::waiting(view, &listed.key, seen))
             h2 { "What can be ordered" }
             (form::orders(view, &listed.key, seen))

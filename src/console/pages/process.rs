@@ -29,30 +29,62 @@ pub fn page(rates: Option<&Rates>) -> Markup {
     }
 }
 
-/// How many calls each target may get, and whether it gets them.
+/// How many calls each target may get, whether it gets them, and what it says is left.
 fn calls(rates: &Rates) -> Markup {
     let (running, limit) = (rates.gauge(events::TARGET_CALLS, "target"), rates.gauge(events::TARGET_LIMIT, "target"));
+    let (breaker, remaining) =
+        (rates.gauge(events::TARGET_BREAKER, "target"), rates.gauges(events::TARGET_REMAINING, ["target", "of"]));
     let deferred = rates.gained(events::TARGET_CLOSED, "target");
     html! {
         @if !limit.is_empty() {
             h2 { "Capacity of targets, as this process sees it" }
             div.scroll { table {
                 thead { tr {
-                    th scope="col" { "Target" } th.num scope="col" { "Calls under way" } th.num scope="col" { "At most" } th scope="col" { "Breaker" }
+                    th scope="col" { "Target" } th.num scope="col" { "Calls under way" } th.num scope="col" { "At most" }
+                    th scope="col" { "Left, as the target says" } th scope="col" { "Breaker" }
                 } }
                 tbody { @for (target, most) in &limit {
+                    @let left: Vec<String> = remaining.iter().filter(|([of, _], _)| of == target).map(|([_, what], n)| format!("{n:.0} {what}")).collect();
                     @let times = deferred.get(target).copied().unwrap_or_default();
                     tr data-key=(target) {
                         td { (target) }
                         td.num { (running.get(target).copied().unwrap_or_default()) }
                         td.num { (most) }
+                        td { @if left.is_empty() { span.soft { "it does not say" } } @else { (left.join(", ")) } }
                         td {
-                            @if times > 0.0 { span.pill.bad { "calls were deferred " (times) " times in the last minute" } }
-                            @else { span.pill.good { "open for calls" } }
+                            @if breaker.get(target).is_some_and(|b| *b > 0.0) { span.pill.bad { "open: one call at a time is tried" } }
+                            @else { span.pill.good { "closed" } }
+                            @if times > 0.0 { " calls were deferred " (times) " times in the last minute" }
                         }
                     }
                 } }
             } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{IntGaugeVec, Opts, Registry};
+
+    use super::*;
+    use crate::events::Metric;
+
+    /// If this broke, an operator would take a target that is not called, or has nothing left, for one that is well.
+    #[test]
+    fn a_breaker_and_what_a_target_says_are_shown() {
+        let registry = Registry::new();
+        let set = |m: Metric, labels: &[&str], value: i64| {
+            let gauge = IntGaugeVec::new(Opts::new(m.name, m.help), m.labels).expect("a gauge");
+            registry.register(Box::new(gauge.clone())).expect("registers");
+            gauge.with_label_values(labels).set(value);
+        };
+        set(events::TARGET_LIMIT, &["orders"], 8);
+        set(events::TARGET_BREAKER, &["orders"], 1);
+        set(events::TARGET_REMAINING, &["orders", "requests"], 17);
+        let page = page(Some(&Rates::start(registry))).into_string();
+        for part in ["17 requests", "open: one call at a time", "<td class=\"num\">8</td>"] {
+            assert!(page.contains(part), "no {part} in {page}");
         }
     }
 }
