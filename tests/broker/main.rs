@@ -1,5 +1,6 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
+mod collector;
 mod conformance;
 mod console;
 mod dead_letters;
@@ -15,6 +16,7 @@ mod story;
 mod streams;
 mod tables;
 mod tools;
+mod traces;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
