@@ -379,6 +379,7 @@ fn what_stands_open_is_told_through_aborts_and_assignments() {
     rig.advance(Duration::from_secs(1));
     rig.stores.aborted();
     rig.task.aborted();
+    rig.cx(|task, cx| task.restored(cx));
     rig.advance(Duration::from_secs(1));
     rig.commit();
     assert_eq!(told(), (1.0, 100.0, 2.0));
