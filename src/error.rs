@@ -201,6 +201,12 @@ pub mod codes {
         STOP_TIMEOUT = 311;
         /// A topic that state or positions rest on was deleted, emptied or cut short.
         TOPIC_LOST = 312;
+        /// The broker takes no connection from us: a certificate is not trusted, not for this host, or no longer valid.
+        TLS_REFUSED = 313;
+        /// The broker does not take our login.
+        LOGIN_REFUSED = 314;
+        /// There is no token to sign in with.
+        TOKEN_REFUSED = 315;
         /// The local stack can't start.
         STACK_UNAVAILABLE = 320;
         /// A weak but possible setting.
@@ -211,6 +217,8 @@ pub mod codes {
         UNEXPECTED_OUTPUT = 414;
         /// Ledger and the target's books disagree.
         BOOKS_DISAGREE = 415;
+        /// A setting that a promise rests on was changed while a member ran.
+        SETTING_CHANGED = 416;
         /// A record that can't be decoded.
         UNDECODABLE = 501;
         /// A schema that is not in the registry.
@@ -271,5 +279,11 @@ pub mod codes {
         CONSOLE_EXPOSED = 805;
         /// As many requests to the console are under way as it answers at once.
         CONSOLE_BUSY = 806;
+        /// The issuer that signs people in does not answer, or is none.
+        ISSUER_UNREACHABLE = 807;
+        /// A sign-in, or a token, that the issuer's word does not carry.
+        SIGN_IN_REFUSED = 808;
+        /// An order to confirm that does not wait, or no longer.
+        NOT_WAITING = 809;
     }
 }

@@ -70,6 +70,8 @@ metrics! {
     REBUILDS = Counter "readback_producer_rebuilds_total" ["unit", "slot", "class"] "Producers made anew under the same transactional id.";
     BLOCKED = Counter "readback_offsets_blocked_total" ["unit", "slot"] "Reads of committed offsets that an open transaction blocked.";
     RESTORED = Counter "readback_restored_records_total" ["unit", "slot"] "Changelog records applied to local stores.";
+    STANDBY_TASKS = Gauge "readback_standby_tasks" ["unit"] "Tasks of other processes whose stores are copied here.";
+    STANDBY_RECORDS = Counter "readback_standby_records_total" ["unit"] "Changelog records applied to copies.";
     REBALANCES = Counter "readback_rebalances_total" ["unit", "slot", "event"] "Assignments, revocations and losses of partitions.";
     DROPPED = Counter "readback_records_dropped_total" ["unit", "step", "reason"] "Records that a step gave up: late for every window, or without key or value.";
     DEAD_LETTERS = Counter "readback_dead_letters_total" ["unit", "code"] "Records that went to the dead letters, by error code.";
@@ -136,8 +138,15 @@ metrics! {
     SPANS = Counter "readback_traces_spans_total" ["outcome"] "Spans by what became of them: exported, dropped because the queue was full, failed to export.";
 }
 
+metrics! {
+    /// What the watch over settings records.
+    SETTINGS:
+    SETTINGS_CHANGED = Counter "readback_settings_changed_total" ["setting"] "Settings of topics and brokers that were changed while the member ran.";
+    SETTINGS_WEAK = Gauge "readback_settings_weak" ["of"] "Weak settings of the application's topics, as `check --live` lists them.";
+}
+
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, TRACES];
+pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, SETTINGS, TRACES];
 
 #[cfg(test)]
 mod tests {

@@ -15,24 +15,33 @@ use crate::events::Tenants;
 use crate::http::{HttpPort, HyperPort};
 use crate::ids::TopicName;
 use crate::kafka::{self, Cluster, RdCluster, RdConfig};
-use crate::registry::{Ensure, Registry, RegistryAuth};
+use crate::registry::{Ensure, Registry, RegistryAuth, Trust};
 use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
 };
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::deployed;
 use super::purge::{Purge, purged};
 use super::resting::Resting;
 use super::stores::Stores;
 use super::traces::Traces;
+use super::watch::{Metrics as SettingsMetrics, Watch, Watched};
+use super::{check, loss};
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
 
+/// What a second SIGTERM or SIGINT does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecondSignal {
+    /// Ends the process where it is: somebody is in a hurry.
+    Exits,
+    /// Nothing more: where a supervisor passes signals on, one stop may come twice.
+    IsTheSame,
+}
 /// Least and longest time for the last spans to be sent.
 const LAST_SPANS: Duration = Duration::from_millis(500);
 const FLUSH: Duration = Duration::from_secs(5);
@@ -55,6 +64,7 @@ pub struct Process {
     purge: Option<Purge>,
     resting: Option<Resting>,
     traces: Traces,
+    watch: Option<Watch>,
     stop_within: Duration,
 }
 
@@ -62,6 +72,7 @@ pub struct Process {
 pub fn kafka_config(config: &ProcessConfig) -> RdConfig {
     let mut rd = RdConfig::new(config.brokers.clone());
     rd.session = config.group.session_timeout.0;
+    rd.security = config.security.clone();
     rd.settings = config.kafka.clone();
     rd
 }
@@ -77,7 +88,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
-    Registry::new(&section.url, auth).map(Some)
+    let trust = Trust { ca: section.ca.clone(), identity: section.identity.clone() };
+    Registry::trusting(&section.url, auth, trust).map(Some)
 }
 
 /// Schemas of public topics from a registry, registered or required.
@@ -129,7 +141,9 @@ impl Process {
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
             require_external(application, config, &counts)?;
-            compose(application, config, &counts, &schemas, &edges)
+            let composed = compose(application, config, &counts, &schemas, &edges)?;
+            loss::refuse(&cluster, application, &composed.layout, config.topics.accept_reset.as_deref())?;
+            Ok(composed)
         })?;
         let Some(composed) = composed else { return Ok(None) };
         let layout = composed.layout.clone();
@@ -160,7 +174,15 @@ impl Process {
         let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
         deployed::keep_aside(&cluster, application, &layout, config.topics.replication);
         let globals = reader.map(GlobalThread::start);
-        Ok(Some(Self { streams, globals, stores, state, purge, resting, traces, stop_within: config.stop_within.0 }))
+        let every = config.topics.watch.0;
+        let settings = SettingsMetrics::new(metrics)?;
+        let watched = Watched {
+            own: check::internal(application, &layout),
+            users: external_topics(application),
+            brokers: config.brokers.clone(),
+        };
+        let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
+        Ok(Some(Self { streams, globals, stores, state, purge, resting, watch, traces, stop_within: config.stop_within.0 }))
     }
 
     /// Its stores, for queries: `process.stores().store("counts")`.
@@ -181,7 +203,7 @@ impl Process {
     /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
     /// configured bound.
     pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
-        let (mut last, mut global) = (None, None);
+        let (mut last, mut broken) = (None, None);
         while !stop.load(Ordering::Acquire) {
             let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
             let now = (state, self.streams.waits_for());
@@ -189,14 +211,15 @@ impl Process {
                 changed(state, now.1.as_deref());
                 last = Some(now);
             }
-            global = self.globals.as_ref().and_then(GlobalThread::failure);
-            if global.is_some() || matches!(state, State::Failed | State::Stopped) {
+            let unset = || self.watch.as_ref().and_then(Watch::broken);
+            broken = self.globals.as_ref().and_then(GlobalThread::failure).or_else(unset);
+            if broken.is_some() || matches!(state, State::Failed | State::Stopped) {
                 break;
             }
         }
         let until = Instant::now() + self.stop_within;
-        drop((self.purge.take(), self.resting.take()));
-        let ended = self.streams.stop(self.stop_within).and(global.map_or(Ok(()), Err));
+        drop((self.purge.take(), self.resting.take(), self.watch.take()));
+        let ended = self.streams.stop(self.stop_within).and(broken.map_or(Ok(()), Err));
         drop(self.globals.take());
         let closed = self.state.close();
         // The last spans are those of the last commit. Half a second is theirs in any case.
@@ -273,6 +296,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         finish_within: config.stop_within.0 / 2,
         accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),
         replication: config.topics.replication,
+        standby: config.state.standby,
         ..RuntimeOptions::default()
     }
 }
@@ -309,8 +333,8 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A flag that SIGTERM and SIGINT set; a second signal ends the process at once.
-pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> {
+/// A flag that SIGTERM and SIGINT set, and what a second one does.
+pub fn interrupted(runtime: &tokio::runtime::Handle, second: SecondSignal) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let _inside = runtime.enter();
@@ -320,7 +344,7 @@ pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> 
     runtime.spawn(async move {
         loop {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            if flag.swap(true, Ordering::AcqRel) {
+            if flag.swap(true, Ordering::AcqRel) && second == SecondSignal::Exits {
                 std::process::exit(130);
             }
         }

@@ -26,12 +26,14 @@ mod new;
 mod ops;
 mod output;
 mod pause;
-mod payload;
+
 mod probe;
+mod progress;
 mod replay_diff;
 mod reset;
 mod run;
 mod shells;
+mod supervise;
 mod test;
 mod timeline;
 mod watch;

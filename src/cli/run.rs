@@ -7,9 +7,12 @@ use std::sync::Arc;
 use clap::Args;
 
 use crate::admin::{AdminServer, Health, StoresSlot};
-use crate::app::{self, Process, ProcessEnd};
+use crate::app::{self, Process, ProcessEnd, SecondSignal};
 use crate::config::ProcessConfig;
+use crate::config::yaml::Diagnostics;
+use crate::console::books::Subject;
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
 use crate::error::{Error, Result};
@@ -17,13 +20,14 @@ use crate::kafka::RdCluster;
 use crate::runtime::State;
 use crate::time::SystemClock;
 
-use super::{Connection, load};
+use super::{Connection, load, supervise};
 
 /// Be a member of the consumer groups of an application, until SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   readback run topology/orders --brokers localhost:9092 --registry http://localhost:8081
   readback run topology/orders --config readback.yaml --ordinal 2
+  readback run topology/orders --supervise
 SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
 A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5.")]
 pub struct RunArgs {
@@ -40,11 +44,33 @@ pub struct RunArgs {
     /// Where metrics and health listen; port 0 takes a free one, `""` none.
     #[arg(long)]
     listen: Option<String>,
+    /// Accept the loss of state that a refused start named by this word (RB0413).
+    #[arg(long, value_name = "WORD")]
+    accept_reset: Option<String>,
+    /// Start the member as a child, and again at once when it crashes, in the same slot.
+    #[arg(long)]
+    supervise: bool,
+    /// The supervisor that started this member.
+    #[arg(long, hide = true, conflicts_with = "supervise")]
+    supervised_by: Option<u32>,
+}
+
+impl RunArgs {
+    fn second_signal(&self) -> SecondSignal {
+        if self.supervised_by.is_some() { SecondSignal::IsTheSame } else { SecondSignal::Exits }
+    }
 }
 
 /// Runs a member.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let application = load::application(&args.topology)?;
+    if args.supervise {
+        return supervise::supervise();
+    }
+    if let Some(parent) = args.supervised_by {
+        supervise::follow(parent)?;
+    }
+    let declared = load::told(&args.topology)?;
+    let application = Arc::new(declared.application);
     let mut config = args.connection.load()?;
     if let Some(n) = args.ordinal {
         config.slots.ordinal = Some(n);
@@ -55,13 +81,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(listen) = &args.listen {
         config.admin.listen.clone_from(listen);
     }
+    if let Some(word) = &args.accept_reset {
+        config.topics.accept_reset = Some(word.clone());
+    }
     let runtime = super::http_runtime()?;
-    let stop = app::interrupted(runtime.handle())?;
+    let stop = app::interrupted(runtime.handle(), args.second_signal())?;
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();
     let stores = config.admin.stores.then(StoresSlot::default);
-    let console = console(&application, &config, &metrics, args)?;
+    let console = console(&application, declared.warnings, &config, &metrics, args)?;
     let server = match config.admin.listen.as_str() {
         "" => None,
         listen => {
@@ -104,7 +133,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// The console of this member, where it is wanted.
 fn console(
-    application: &Application,
+    application: &Arc<Application>,
+    warnings: Diagnostics,
     config: &ProcessConfig,
     metrics: &prometheus::Registry,
     args: &RunArgs,
@@ -115,6 +145,9 @@ fn console(
     let cluster = RdCluster::new(app::kafka_config(config))?;
     let settings = Settings::of(config, &config.admin.listen);
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
-    let console = console.measured(metrics.clone()).of(application).configured(args.connection.explain()?);
+    let avro = app::registry(config)?.map(|r| Arc::new(r) as _);
+    let doors = Doors::of(application, avro, config.effects.clock_error.0);
+    let subject = Subject { application: application.clone(), config: config.clone(), warnings };
+    let console = console.measured(metrics.clone()).taking(doors).of(subject).configured(args.connection.explain()?);
     Ok(Some(Arc::new(console)))
 }

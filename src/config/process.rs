@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SecretRef;
 use super::units::{ByteSize, Span};
+use super::{Identity, SecretRef, Security};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct ProcessConfig {
     pub brokers: String,
     /// The schema registry.
     pub registry: RegistryConfig,
+    /// How clients reach the brokers; without it in the clear, or as the raw settings say.
+    pub security: Option<Security>,
     /// Raw client settings; those that the product owns are refused.
     pub kafka: BTreeMap<String, String>,
     /// Stores on disk.
@@ -51,6 +53,10 @@ pub struct RegistryConfig {
     pub password: Option<SecretRef>,
     /// Bearer token, by reference.
     pub token: Option<SecretRef>,
+    /// Certificates that the registry's must go back to (PEM); without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, where the registry asks for one.
+    pub identity: Option<Identity>,
     /// Register missing schemas (`true`) or require that they are there.
     pub register: bool,
 }
@@ -62,6 +68,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// Block and object cache of all stores together.
     pub cache: ByteSize,
+    /// Keep copies of the stores that come here if another process is gone.
+    pub standby: bool,
 }
 
 /// Threads a unit.
@@ -126,6 +134,33 @@ pub struct ConsoleSection {
     pub session: Span,
     /// What sessions are signed with, where several processes share them.
     pub session_secret: Option<SecretRef>,
+    /// Sign-in by an OpenID Connect issuer.
+    pub oidc: Option<OidcSection>,
+}
+
+/// Sign-in by an OpenID Connect issuer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OidcSection {
+    /// The issuer, exactly as its tokens name it.
+    pub issuer: String,
+    /// Our client ID there.
+    pub client_id: String,
+    /// Our secret there; without one we are a public client.
+    pub client_secret: Option<SecretRef>,
+    /// A value of the roles claim, and the roles that it stands for, with commas.
+    pub roles: BTreeMap<String, String>,
+    /// Where those values stand in a token: a claim, or a path of claims with dots.
+    pub roles_claim: String,
+    /// The claim that becomes the person's name.
+    pub name_claim: String,
+    /// Scopes that are asked for, with spaces.
+    pub scopes: String,
+    /// The audience that bearer tokens for the API must have.
+    pub audience: String,
+    /// Where the issuer sends people back to; `None`: made of the host that they use.
+    pub redirect_url: Option<String>,
+    /// Certificates that are trusted beside the public ones.
+    pub ca: Option<PathBuf>,
 }
 
 /// What metrics tell apart.
@@ -169,6 +204,10 @@ pub struct TopicsSection {
     pub partitions: u32,
     /// Topics of ours whose loss is accepted: without this a start is refused where one was deleted or cut short.
     pub accept_loss: Vec<String>,
+    /// Names the loss of state that a person agreed to, as the refused start showed it.
+    pub accept_reset: Option<String>,
+    /// How often settings of topics and brokers are looked at again; zero: never.
+    pub watch: Span,
 }
 
 impl Default for ProcessConfig {
@@ -176,6 +215,7 @@ impl Default for ProcessConfig {
         Self {
             brokers: "localhost:9092".into(),
             registry: RegistryConfig::default(),
+            security: None,
             kafka: BTreeMap::new(),
             state: StateSection::default(),
             threads: Threads::default(),
@@ -194,13 +234,13 @@ impl Default for ProcessConfig {
 
 impl Default for RegistryConfig {
     fn default() -> Self {
-        Self { url: String::new(), username: None, password: None, token: None, register: true }
+        Self { url: String::new(), username: None, password: None, token: None, ca: None, identity: None, register: true }
     }
 }
 
 impl Default for StateSection {
     fn default() -> Self {
-        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20) }
+        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20), standby: false }
     }
 }
 
@@ -237,7 +277,7 @@ impl Default for AdminSection {
 
 impl Default for ConsoleSection {
     fn default() -> Self {
-        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None }
+        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None, oidc: None }
     }
 }
 
@@ -259,6 +299,13 @@ impl Default for TracesSection {
 
 impl Default for TopicsSection {
     fn default() -> Self {
-        Self { create: false, replication: -1, partitions: 4, accept_loss: Vec::new() }
+        Self {
+            create: false,
+            replication: -1,
+            partitions: 4,
+            accept_loss: Vec::new(),
+            accept_reset: None,
+            watch: Span(Duration::from_secs(60)),
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Every setting as it holds, with where it came from: a line of the file, a variable, a flag, or the default. Secrets are named, never
 //! shown.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged};
+use super::process::OidcSection;
 use super::yaml::{Diagnostics, Kind, Node};
-use super::{ProcessConfig, SecretRef, settings};
+use super::{Identity, OAuth, ProcessConfig, Sasl, SecretRef, Security, settings};
 use crate::error::{Error, Result};
 
 /// One setting.
@@ -43,14 +45,12 @@ pub fn provenance(
 
 /// What a setting was given as; the client's settings have dots in their names.
 fn find<'n>(root: &'n Node, key: &str) -> Option<&'n Node> {
-    let member = |node: &'n Node, name: &str| match &node.kind {
-        Kind::Map(entries) => entries.iter().find(|(n, _)| n.text == name).map(|(_, v)| v),
-        _ => None,
-    };
-    match key.split_once('.') {
-        Some((section, rest)) => member(member(root, section)?, rest),
-        None => member(root, key),
+    let Kind::Map(entries) = &root.kind else { return None };
+    if let Some((_, node)) = entries.iter().find(|(name, _)| name.text == key) {
+        return Some(node);
     }
+    let (section, rest) = key.split_once('.')?;
+    find(entries.iter().find(|(name, _)| name.text == section).map(|(_, v)| v)?, rest)
 }
 
 fn origin(node: &Node) -> String {
@@ -61,8 +61,10 @@ fn origin(node: &Node) -> String {
     }
 }
 
+/// A map that is no reference is shown as its settings are: the roles of claim values.
 fn is_reference(node: &Node) -> bool {
-    matches!(node.kind, Kind::Map(_))
+    let reference = |name: &str| ["env", "file", "command", "secret"].contains(&name);
+    matches!(&node.kind, Kind::Map(entries) if entries.first().is_none_or(|(name, _)| reference(&name.text)))
 }
 
 /// `{ env: NAME }`, `{ file: PATH }`.
@@ -70,7 +72,8 @@ fn reference(node: &Node) -> String {
     match &node.kind {
         Kind::Map(entries) => match entries.first() {
             Some((name, target)) if name.text == "secret" => reference(target),
-            Some((name, target)) => format!("{{ {}: {} }}", name.text, target.scalar().unwrap_or("…")),
+            // A command's arguments may say more than others should read.
+            Some((name, target)) => format!("{{ {}: {} }}", name.text, target.list().first().and_then(Node::scalar).unwrap_or("…")),
             None => "{}".to_owned(),
         },
         _ => "hidden".to_owned(),
@@ -78,12 +81,7 @@ fn reference(node: &Node) -> String {
 }
 
 fn secret(given: &Option<SecretRef>) -> String {
-    match given {
-        None => String::new(),
-        Some(SecretRef::Env(name)) => format!("{{ env: {name} }}"),
-        Some(SecretRef::File(path)) => format!("{{ file: {} }}", path.display()),
-        Some(SecretRef::Literal(_)) => "hidden".to_owned(),
-    }
+    given.as_ref().map(SecretRef::to_string).unwrap_or_default()
 }
 
 /// An address may have a login before its host.
@@ -97,18 +95,56 @@ fn hidden(name: &str) -> bool {
     ["password", "secret", "token", "key.pem", "sasl.jaas", "oauthbearer.config"].iter().any(|part| name.contains(part))
 }
 
+fn path(given: &Option<PathBuf>) -> String {
+    given.as_ref().map(|p| p.display().to_string()).unwrap_or_default()
+}
+
+/// How clients reach the brokers.
+fn security(given: Option<&Security>) -> Vec<(String, String)> {
+    let tls = given.map(|s| (s.ca.clone(), s.identity.clone())).unwrap_or_default();
+    let identity = |part: fn(&Identity) -> String| tls.1.as_ref().map(part).unwrap_or_default();
+    let (user, password, oauth) = match given.and_then(|s| s.sasl.as_ref()) {
+        Some(Sasl::Password { username, password, .. }) => (username.clone(), password.to_string(), None),
+        Some(Sasl::OAuth(oauth)) => (String::new(), String::new(), Some(oauth)),
+        None => Default::default(),
+    };
+    let token = |part: fn(&OAuth) -> String| oauth.map(part).unwrap_or_default();
+    let all = [
+        ("protocol", given.map_or("plaintext", |s| s.protocol.name()).to_owned()),
+        ("ca", path(&tls.0)),
+        ("certificate", identity(|i| i.certificate.display().to_string())),
+        ("key", identity(|i| i.key.display().to_string())),
+        ("key_password", identity(|i| secret(&i.key_password))),
+        ("sasl.mechanism", given.and_then(|s| s.sasl.as_ref()).map(|s| s.mechanism().to_owned()).unwrap_or_default()),
+        ("sasl.username", user),
+        ("sasl.password", password),
+        ("sasl.oauth.token_endpoint", token(|o| without_login(&o.token_endpoint))),
+        ("sasl.oauth.client_id", token(|o| o.client_id.clone())),
+        ("sasl.oauth.client_secret", token(|o| o.client_secret.to_string())),
+        ("sasl.oauth.scope", token(|o| o.scope.clone().unwrap_or_default())),
+        ("sasl.oauth.ca", token(|o| path(&o.ca))),
+    ];
+    all.into_iter().map(|(key, value)| (format!("security.{key}"), value)).collect()
+}
+
 /// Every key with its value as it holds.
 fn values(c: &ProcessConfig) -> Vec<(String, String)> {
     let optional = |v: &Option<String>| v.clone().unwrap_or_default();
+    let oidc = |of: &dyn Fn(&OidcSection) -> String| c.console.oidc.as_ref().map(of).unwrap_or_default();
+    let roles = |of: &BTreeMap<String, String>| of.iter().map(|(v, r)| format!("{v}: {r}")).collect::<Vec<_>>().join("; ");
     let mut all: Vec<(String, String)> = vec![
         ("brokers".into(), c.brokers.clone()),
         ("registry.url".into(), without_login(&c.registry.url)),
         ("registry.username".into(), optional(&c.registry.username)),
         ("registry.password".into(), secret(&c.registry.password)),
         ("registry.token".into(), secret(&c.registry.token)),
+        ("registry.ca".into(), path(&c.registry.ca)),
+        ("registry.certificate".into(), path(&c.registry.identity.as_ref().map(|i| i.certificate.clone()))),
+        ("registry.key".into(), path(&c.registry.identity.as_ref().map(|i| i.key.clone()))),
         ("registry.register".into(), c.registry.register.to_string()),
         ("state.dir".into(), c.state.dir.display().to_string()),
         ("state.cache".into(), c.state.cache.to_string()),
+        ("state.standby".into(), c.state.standby.to_string()),
         ("threads.stream".into(), c.threads.stream.to_string()),
         ("threads.effects".into(), c.threads.effects.to_string()),
         ("slots.ordinal".into(), c.slots.ordinal.map(|n| n.to_string()).unwrap_or_default()),
@@ -126,6 +162,16 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("console.tokens".into(), c.console.tokens.as_ref().map(|p| p.display().to_string()).unwrap_or_default()),
         ("console.session".into(), c.console.session.to_string()),
         ("console.session_secret".into(), secret(&c.console.session_secret)),
+        ("console.oidc.issuer".into(), oidc(&|o| o.issuer.clone())),
+        ("console.oidc.client_id".into(), oidc(&|o| o.client_id.clone())),
+        ("console.oidc.client_secret".into(), oidc(&|o| secret(&o.client_secret))),
+        ("console.oidc.roles".into(), oidc(&|o| roles(&o.roles))),
+        ("console.oidc.roles_claim".into(), oidc(&|o| o.roles_claim.clone())),
+        ("console.oidc.name_claim".into(), oidc(&|o| o.name_claim.clone())),
+        ("console.oidc.scopes".into(), oidc(&|o| o.scopes.clone())),
+        ("console.oidc.audience".into(), oidc(&|o| o.audience.clone())),
+        ("console.oidc.redirect_url".into(), oidc(&|o| optional(&o.redirect_url))),
+        ("console.oidc.ca".into(), oidc(&|o| o.ca.as_ref().map(|p| p.display().to_string()).unwrap_or_default())),
         ("metrics.tenants".into(), c.metrics.tenants.join(",")),
         ("traces.enabled".into(), c.traces.enabled.to_string()),
         ("traces.endpoint".into(), without_login(&c.traces.endpoint)),
@@ -141,8 +187,11 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("topics.replication".into(), c.topics.replication.to_string()),
         ("topics.partitions".into(), c.topics.partitions.to_string()),
         ("topics.accept_loss".into(), c.topics.accept_loss.join(",")),
+        ("topics.accept_reset".into(), c.topics.accept_reset.clone().unwrap_or_default()),
+        ("topics.watch".into(), c.topics.watch.to_string()),
         ("stop_within".into(), c.stop_within.to_string()),
     ];
+    all.extend(security(c.security.as_ref()));
     all.extend(c.kafka.iter().map(|(name, value)| {
         let value = if hidden(name) { "hidden".to_owned() } else { value.clone() };
         (format!("kafka.{name}"), value)

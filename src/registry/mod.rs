@@ -7,16 +7,18 @@
 mod ask;
 mod client;
 mod codec;
+mod level;
 mod memory;
 mod references;
 
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::SecretRef;
+use crate::config::{Identity, SecretRef};
 use crate::error::{Error, Fault, Result, codes};
 use crate::serdes::{ParsedSchema, SchemaSource};
 
@@ -38,6 +40,15 @@ pub enum RegistryAuth {
     },
     /// A token.
     Bearer(SecretRef),
+}
+
+/// Whose certificates are believed, and which one is ours.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// File of authorities (PEM); without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our own, where the registry asks for one.
+    pub identity: Option<Identity>,
 }
 
 /// How long one call may take, and what is remembered for how long.
@@ -119,12 +130,29 @@ impl Registry {
         Self::with(url, auth, Patience::default())
     }
 
+    /// As [`Registry::new`], over TLS with certificates of the house.
+    ///
+    /// # Errors
+    /// As [`Registry::new`].
+    pub fn trusting(url: &str, auth: RegistryAuth, trust: Trust) -> Result<Self> {
+        Self::made(url, auth, trust, Patience::default())
+    }
+
     /// As [`Registry::new`], with another patience.
     ///
     /// # Errors
     /// As [`Registry::new`].
     pub fn with(url: &str, auth: RegistryAuth, patience: Patience) -> Result<Self> {
-        Ok(Self { client: Arc::new(Client::new(url, auth, patience)?), memory: Arc::default(), patience, topics: Arc::default() })
+        Self::made(url, auth, Trust::default(), patience)
+    }
+
+    fn made(url: &str, auth: RegistryAuth, trust: Trust, patience: Patience) -> Result<Self> {
+        Ok(Self {
+            client: Arc::new(Client::new(url, auth, trust, patience)?),
+            memory: Arc::default(),
+            patience,
+            topics: Arc::default(),
+        })
     }
 
     /// Registers a schema under a subject; answers its id, also where it was there before.
@@ -163,6 +191,18 @@ impl Registry {
         }
     }
 
+    /// Which changes the registry allows under a subject: its own level, else the global one (`BACKWARD`, `NONE` …).
+    ///
+    /// # Errors
+    /// `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn compatibility(&self, subject: &str) -> Result<String> {
+        let level = self.client.level(Some(subject)).or_else(|failure| match failure {
+            Failure::Missing => self.client.level(None),
+            other => Err(other),
+        });
+        level.map_err(|f| self.error(f, format!("asking for the compatibility of {subject}")))
+    }
+
     /// The id of our schema, registered first where `mode` allows.
     ///
     /// # Errors
@@ -183,10 +223,10 @@ impl Registry {
             Failure::Missing => Error::new(codes::SCHEMA_MISSING, Fault::Data, doing).because(format!("{host} does not know it")),
             Failure::Refused(why) => Error::new(codes::REGISTRY_REFUSED, Fault::Configuration, doing)
                 .because(format!("{host}: {why}"))
-                .next("check the registry's credentials and URL; records wait, none is lost"),
-            Failure::Passing(why) => {
-                Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing).because(format!("{host}: {why}"))
-            }
+                .next("check the registry's credentials, certificates and URL; records wait, none is lost"),
+            Failure::Passing(why) => Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing)
+                .because(format!("{host}: {why}"))
+                .next("check that the registry answers at registry.url (--registry), then try again"),
             Failure::Unfit(why) => {
                 Error::new(codes::SCHEMA_INCOMPATIBLE, Fault::Configuration, doing).because(format!("{host}: {why}"))
             }

@@ -28,6 +28,8 @@ pub struct Metrics {
     pub(super) holds: IntCounterVec,
     pub(super) lost: IntCounterVec,
     pub(super) behind: IntGaugeVec,
+    standby_tasks: IntGaugeVec,
+    standby_records: IntCounterVec,
     pub(super) left: IntGaugeVec,
     resting: IntGaugeVec,
     oldest_resting: IntGaugeVec,
@@ -78,6 +80,8 @@ impl Metrics {
             holds: counter(events::HOLDS)?,
             lost: counter(events::INPUT_LOST)?,
             behind: gauge(events::BEHIND)?,
+            standby_tasks: gauge(events::STANDBY_TASKS)?,
+            standby_records: counter(events::STANDBY_RECORDS)?,
             left: gauge(events::LEFT)?,
             resting: gauge(events::RESTING)?,
             oldest_resting: gauge(events::OLDEST_RESTING)?,
@@ -93,6 +97,12 @@ impl Metrics {
     /// How many dead letters of this code a unit has written.
     pub fn dead_letters(&self, unit: &UnitName, code: Code) -> u64 {
         self.dead_letters.with_label_values(&[unit.as_str(), &*code.to_string()]).get()
+    }
+    pub(super) fn standby(&self, unit: &UnitName, tasks: usize) {
+        self.standby_tasks.with_label_values(&[unit.as_str()]).set(i64::try_from(tasks).unwrap_or(i64::MAX));
+    }
+    pub(super) fn standby_records(&self, unit: &UnitName, records: u64) {
+        self.standby_records.with_label_values(&[unit.as_str()]).inc_by(records);
     }
     /// How many dead letters rest in a topic, and since when the oldest does.
     pub fn resting(&self, topic: &TopicName, count: usize, oldest: Option<WallTime>) {

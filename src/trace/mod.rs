@@ -211,9 +211,12 @@ mod tests {
         let spans = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = spans.clone();
         let settings = TraceSettings { ratio: 0.5, follow: true, propagate: true };
-        let tracer = Tracer::new(&settings, Arc::new(move |_| {
-            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }));
+        let tracer = Tracer::new(
+            &settings,
+            Arc::new(move |_| {
+                count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }),
+        );
         let not = SAMPLED.replace("-01", "-00");
         let (began, looks) = (std::time::Instant::now(), 100_000);
         let wanted = (0..looks).filter(|_| tracer.wanted(std::hint::black_box(Some(&not))).is_some()).count();

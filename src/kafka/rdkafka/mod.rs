@@ -5,11 +5,14 @@ mod bare;
 mod context;
 mod convert;
 mod ghost;
+mod login;
 mod patience;
 mod raw;
 mod reader;
+mod refusal;
 mod sink;
 mod source;
+mod token;
 
 pub use bare::{Copy, Feed};
 pub use reader::RdReader;
@@ -17,13 +20,20 @@ pub use sink::RdSink;
 pub use source::RdSource;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
+use rdkafka::producer::{BaseProducer, Producer as _};
 
-use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Metrics, Reader, Slot, TxLimits, TxSink as _, Wake};
+use self::context::Context;
+use self::login::Login;
+use self::refusal::Refusals;
+use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Metrics, Reader, Refusal, Slot, TxLimits, TxSink as _, Wake};
+use crate::config::Security;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{Partition, SlotName, TopicName};
 use crate::offset::NextOffset;
@@ -42,6 +52,8 @@ pub struct RdConfig {
     pub request: Duration,
     /// How long [`committed`](super::Source::committed) waits before it says `Blocked`.
     pub offsets: Duration,
+    /// TLS and login; what it reads from files may change while clients run.
+    pub security: Option<Security>,
     /// Other client settings, handed on as they are. Those that the product owns are refused.
     pub settings: BTreeMap<String, String>,
     /// Where the statistics of members and their producers go.
@@ -57,6 +69,7 @@ impl RdConfig {
             cooperative: false,
             request: Duration::from_secs(10),
             offsets: Duration::from_millis(500),
+            security: None,
             settings: BTreeMap::new(),
             metrics: None,
         }
@@ -91,7 +104,14 @@ pub const RESERVED: &[(&str, &str)] = &[
 
 /// A real cluster.
 #[derive(Clone, Debug)]
-pub struct RdCluster(Arc<RdConfig>);
+pub struct RdCluster(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: RdConfig,
+    login: Option<Arc<Login>>,
+    refusals: Arc<Refusals>,
+}
 
 impl RdCluster {
     /// Checks the settings; connects to nothing yet.
@@ -105,27 +125,81 @@ impl RdCluster {
                 return Err(Error::new(codes::RESERVED_SETTING, Fault::Configuration, what).next(format!("remove {key}")));
             }
         }
-        let cluster = Self(Arc::new(config));
+        let refusals = Arc::new(Refusals::new(ca_of(&config)));
+        let login = config.security.as_ref().map(|s| Login::new(s, refusals.clone())).transpose()?;
+        let cluster = Self(Arc::new(Shared { config, login, refusals }));
         match cluster.base("checked").create_native_config() {
             Err(KafkaError::ClientConfig(_, why, key, _)) => {
                 let what = format!("the client setting {key} can't be set: {why}");
-                Err(Error::new(codes::BAD_VALUE, Fault::Configuration, what)
-                    .next("see the client's list of settings, or leave it out"))
+                let next = match why.contains("not available at build time") || why.contains("built with") {
+                    true => "build with --features ssl (OpenSSL of the system) or ssl-vendored: this build has no TLS",
+                    false => "see the client's list of settings, or leave it out",
+                };
+                Err(Error::new(codes::BAD_VALUE, Fault::Configuration, what).next(next))
             }
             _ => Ok(cluster),
         }
     }
 
     fn config(&self) -> &RdConfig {
-        &self.0
+        &self.0.config
+    }
+
+    /// What a client calls back.
+    fn context(&self, name: &str) -> Context {
+        Context::of(name, self.0.refusals.clone(), self.0.login.clone())
+    }
+
+    /// A consumer that signs in with what holds now, and tells its statistics where `watch` takes them.
+    fn make_consumer(
+        &self,
+        what: &'static str,
+        name: &str,
+        config: &ClientConfig,
+        watch: Option<super::Watch>,
+    ) -> KResult<BaseConsumer<Context>> {
+        self.signed_in()?;
+        let context = self.context(name).watched(watch);
+        let made: BaseConsumer<Context> = config.create_with_context(context).map_err(|e| creation(what, name, &e))?;
+        made.context().keep(made.client());
+        Ok(made)
+    }
+
+    /// The consumer of a slot; it has not joined yet.
+    fn make_member(&self, slot: &Slot) -> KResult<BaseConsumer<Context>> {
+        let name = slot.name();
+        self.make_consumer("creating the consumer", name.as_str(), &self.member(slot), self.watch(super::Client::Consumer, &name))
+    }
+
+    /// A producer, in the same way.
+    fn make_producer(
+        &self,
+        what: &'static str,
+        name: &str,
+        config: &ClientConfig,
+        watch: Option<super::Watch>,
+    ) -> KResult<BaseProducer<Context>> {
+        self.signed_in()?;
+        let context = self.context(name).watched(watch);
+        let made: BaseProducer<Context> = config.create_with_context(context).map_err(|e| creation(what, name, &e))?;
+        made.context().keep(made.client());
+        Ok(made)
+    }
+
+    /// Waits for what a new client needs to sign in.
+    fn signed_in(&self) -> KResult<()> {
+        self.0.login.as_ref().map_or(Ok(()), |login| login.ready(self.config().request))
     }
 
     fn base(&self, client_id: &str) -> ClientConfig {
         let mut c = ClientConfig::new();
-        for (key, value) in &self.0.settings {
+        for (key, value) in &self.config().settings {
             c.set(key, value);
         }
-        c.set("bootstrap.servers", &self.0.brokers).set("client.id", client_id);
+        if let Some(login) = &self.0.login {
+            login.put(&mut c);
+        }
+        c.set("bootstrap.servers", &self.config().brokers).set("client.id", client_id);
         self.default(&mut c, "reconnect.backoff.ms", "50");
         self.default(&mut c, "reconnect.backoff.max.ms", "1000");
         self.default(&mut c, "socket.nagle.disable", "true");
@@ -133,19 +207,19 @@ impl RdCluster {
     }
 
     fn default(&self, c: &mut ClientConfig, key: &str, value: &str) {
-        if !self.0.settings.contains_key(key) {
+        if !self.config().settings.contains_key(key) {
             c.set(key, value);
         }
     }
 
     /// The watch over a client of a slot, where somebody measures.
     fn watch(&self, client: super::Client, slot: &SlotName) -> Option<super::Watch> {
-        self.0.metrics.as_ref().map(|m| m.watch(client, slot.as_str()))
+        self.config().metrics.as_ref().map(|m| m.watch(client, slot.as_str()))
     }
 
     /// Lets the client tell its statistics.
     fn measured(&self, c: &mut ClientConfig) {
-        if self.0.metrics.is_some() {
+        if self.config().metrics.is_some() {
             self.default(c, "statistics.interval.ms", STATISTICS);
         }
     }
@@ -158,7 +232,7 @@ impl RdCluster {
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
             // Of members only, but the client compares it with other settings everywhere.
-            .set("session.timeout.ms", self.0.session.as_millis().to_string())
+            .set("session.timeout.ms", self.config().session.as_millis().to_string())
             .set(
                 "isolation.level",
                 match isolation {
@@ -176,10 +250,10 @@ impl RdCluster {
 
     fn member(&self, slot: &Slot) -> ClientConfig {
         let name = slot.name();
-        let session = self.0.session.as_millis();
+        let session = self.config().session.as_millis();
         let mut c = self.consumer(name.as_str(), slot.group.as_str(), Isolation::Committed);
         c.set("group.instance.id", name.as_str())
-            .set("partition.assignment.strategy", if self.0.cooperative { "cooperative-sticky" } else { "range" });
+            .set("partition.assignment.strategy", if self.config().cooperative { "cooperative-sticky" } else { "range" });
         self.default(&mut c, "heartbeat.interval.ms", &(session / 10).clamp(100, 3_000).to_string());
         self.measured(&mut c);
         c
@@ -239,9 +313,19 @@ impl Cluster for RdCluster {
     }
 }
 
+/// The authorities that brokers' certificates must go back to, however they were given.
+fn ca_of(config: &RdConfig) -> Option<PathBuf> {
+    let raw = || config.settings.get("ssl.ca.location").map(PathBuf::from);
+    config.security.as_ref().map_or_else(raw, |s| s.ca.clone())
+}
+
 /// A fault of creating a client.
 fn creation(what: &'static str, to: impl std::fmt::Display, e: &rdkafka::error::KafkaError) -> KafkaFault {
-    convert::clientless(what, to, e)
+    let fault = convert::clientless(what, to, e);
+    // Certificates and keys are read when a client is made.
+    let tls = fault.detail.contains("ssl.") || fault.detail.contains("SSL");
+    let refusal = tls.then(|| Refusal::Tls(fault.detail.clone()));
+    fault.refused(refusal)
 }
 
 #[cfg(test)]
