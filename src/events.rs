@@ -162,7 +162,7 @@ mod tests {
         for name in &known {
             assert!(OPERATING.contains(&format!("`{name}`")), "operating.md does not tell of {name}");
         }
-        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|kafka|traces|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations|webhooks)_?[a-z_]*").expect("a good pattern");
+        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|kafka|traces|settings|standby|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations|webhooks)_?[a-z_]*").expect("a good pattern");
         let alerts = include_str!("../deploy/alerts.yml");
         let dashboard = include_str!("../deploy/readback-dashboard.json");
         let mut seen = 0;

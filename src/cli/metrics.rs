@@ -78,4 +78,37 @@ mod tests {
             assert!(matches!(refused, prometheus::Error::AlreadyReg), "{}: {refused}", m.name);
         }
     }
+
+    /// If this broke, a scrape of a busy member would miss series, or take so long that a scraper gives up. How long it takes is printed:
+    /// `cargo test --lib a_scrape_of_many_series -- --nocapture`.
+    #[test]
+    fn a_scrape_of_many_series_is_whole() {
+        use prometheus::core::Collector;
+        let registry = Registry::new();
+        let labels = |m: &Metric, n: usize| m.labels.iter().map(|l| format!("{l}-{n}")).collect::<Vec<_>>();
+        let (each, mut series) = (100, 0);
+        for m in events::ALL.iter().copied().flatten() {
+            let made: Box<dyn Collector> = match m.kind {
+                Kind::Histogram => {
+                    let buckets = prometheus::exponential_buckets(0.001, 2.0, 15).expect("buckets");
+                    let opts = prometheus::HistogramOpts::new(m.name, m.help).buckets(buckets);
+                    let all = prometheus::HistogramVec::new(opts, m.labels).expect("a good name");
+                    (0..each).for_each(|n| all.with_label_values(&labels(m, n)).observe(1.0));
+                    series += each * 18;
+                    Box::new(all)
+                }
+                _ => {
+                    let all = IntCounterVec::new(Opts::new(m.name, m.help), m.labels).expect("a good name");
+                    (0..each).for_each(|n| all.with_label_values(&labels(m, n)).inc());
+                    series += each;
+                    Box::new(all)
+                }
+            };
+            registry.register(made).expect("registers");
+        }
+        let began = std::time::Instant::now();
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).expect("encodes");
+        println!("{series} series in {:?}, {} bytes", began.elapsed(), text.len());
+        assert_eq!(text.lines().filter(|l| !l.starts_with('#')).count(), series);
+    }
 }

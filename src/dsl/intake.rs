@@ -23,7 +23,11 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         f: impl Fn(&Record<K, V>, &ProcessorCx<'_, '_>) -> Result<Intake, Error> + Send + Sync + 'static,
     ) -> NodeId {
         let requests = self.each("KSTREAM-INTAKE", true, move |r, cx, next| {
-            let intake = f(&r, cx)?;
+            let mut intake = f(&r, cx)?;
+            if intake.request.traceparent.is_none() {
+                // An envelope may be older than the trace; the record's own header is what its producer's library wrote.
+                intake.request.traceparent = r.headers.text(headers::TRACEPARENT).map(str::to_owned);
+            }
             next.process(r.with_value(intake), cx)
         });
         requests.unnamed().operations(|i: &Intake| (i.request.operation_id.clone(), i.ordering_key.as_ref().map(|k| k.to_string())))

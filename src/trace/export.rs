@@ -255,3 +255,91 @@ impl HttpClient for Client {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::http::{Answer, Done, Finished};
+    use crate::trace::TraceContext;
+
+    /// A collector that keeps what it gets, or does not answer.
+    #[derive(Default)]
+    struct Fake {
+        got: Mutex<Vec<Outgoing>>,
+        kept: Mutex<Vec<Done>>,
+        silent: bool,
+    }
+
+    impl HttpPort for Fake {
+        fn start(&self, call: Outgoing, ready: Box<dyn FnOnce() -> bool + Send>, done: Done) {
+            assert!(ready());
+            self.got.lock().unwrap().push(call);
+            if self.silent {
+                return self.kept.lock().unwrap().push(done);
+            }
+            let wire = Wire::Answered(Answer { status: 200, headers: Vec::new(), body: Bytes::new() });
+            done(Finished { wire, began: WallTime(0), ended: WallTime(0), target_date: None });
+        }
+    }
+
+    fn span(n: usize) -> Span {
+        let parent = TraceContext { trace: [1; 16], span: [2; 8] };
+        Span::of(parent, &n.to_string(), SpanKind::Client, "POST /orders".into(), WallTime(1_000), WallTime(3_000))
+            .with("http.response.status_code", 201)
+    }
+
+    fn start(fake: &Arc<Fake>) -> (tokio::runtime::Runtime, Exporter, Sink, Metrics) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        let collector = Collector {
+            endpoint: "http://collector:4318/v1/traces".into(),
+            headers: vec![("authorization".into(), "Bearer MARK".into())],
+            timeout: Duration::from_secs(5),
+            resource: vec![("service.name".into(), "orders".into())],
+        };
+        let (exporter, sink) = Exporter::start(collector, fake.clone(), runtime.handle().clone(), metrics.clone()).unwrap();
+        (runtime, exporter, sink, metrics)
+    }
+
+    /// If this broke, no collector would understand what it gets, or the last spans before a stop would be lost.
+    #[test]
+    fn spans_go_as_otlp_and_the_last_ones_at_the_stop() {
+        let fake = Arc::new(Fake::default());
+        let (_runtime, exporter, sink, metrics) = start(&fake);
+        (0..600).for_each(|n| sink(span(n)));
+        exporter.stop(Duration::from_secs(20));
+        let got = fake.got.lock().unwrap();
+        assert_eq!((metrics.exported.get(), metrics.dropped.get(), metrics.failed.get()), (600, 0, 0));
+        let call = &got[0];
+        assert_eq!((call.request.path.as_str(), &*call.to.base_url), ("/v1/traces", "http://collector:4318"));
+        assert_eq!(call.secret_headers, [("authorization".to_owned(), "Bearer MARK".to_owned())]);
+        let read = |o: &Outgoing| ExportTraceServiceRequest::decode(&o.request.body.clone().unwrap()[..]).unwrap();
+        let first = read(call).resource_spans.remove(0);
+        let resource = first.resource.unwrap().attributes;
+        assert!(resource.iter().any(|a| a.key == "service.name" && format!("{:?}", a.value).contains("orders")), "{resource:?}");
+        let sent = &first.scope_spans[0].spans[0];
+        assert_eq!((&sent.trace_id[..], &sent.parent_span_id[..], sent.kind), (&[1; 16][..], &[2; 8][..], 3));
+        assert_eq!(sent.end_time_unix_nano - sent.start_time_unix_nano, 2_000_000_000);
+        let all: usize = got.iter().map(|o| read(o).resource_spans[0].scope_spans[0].spans.len()).sum();
+        assert_eq!(all, 600);
+    }
+
+    /// If this broke, a collector that hangs would stop the stream thread, or keep a member from ending.
+    #[test]
+    fn a_collector_that_hangs_holds_nobody_up() {
+        let fake = Arc::new(Fake { silent: true, ..Fake::default() });
+        let (_runtime, exporter, sink, metrics) = start(&fake);
+        let all = 3 * QUEUE;
+        (0..all).for_each(|n| sink(span(n)));
+        assert!(metrics.dropped.get() as usize >= all - QUEUE - 2 * BATCH, "{}", metrics.dropped.get());
+        exporter.stop(Duration::from_millis(50));
+        assert_eq!(metrics.exported.get(), 0);
+        fake.kept.lock().unwrap().clear();
+    }
+}

@@ -153,7 +153,7 @@ impl Tracer {
     /// sampled. A header that is there decides by its flag, unless the settings say that ours does; without one a share is sampled.
     pub fn admit(&self, incoming: Option<&str>, key: &OperationKey) -> Option<(TraceContext, Option<[u8; 8]>)> {
         let on = self.0.as_ref()?;
-        match incoming.filter(|_| on.follow) {
+        match incoming.filter(|_| on.follow && on.ratio > 0.0) {
             Some(text) => TraceContext::sampled(text).map(|parent| (parent.child(&key.joined()), Some(parent.span))),
             None if on.ratio <= 0.0 => None,
             None => Some(TraceContext::root(key)).filter(|c| c.within(on.ratio)).map(|c| (c, None)),
@@ -202,5 +202,25 @@ mod tests {
         assert!(tracer(1.0, false).admit(Some(&not), &key).is_some(), "our own sampler decides");
         assert_eq!(Tracer::default().admit(Some(SAMPLED), &key), None);
         assert_eq!(Tracer::default().wanted(Some(SAMPLED)), None);
+    }
+
+    /// If this broke, what nobody samples would be paid for by everybody. What a look costs is printed:
+    /// `cargo test --lib what_is_not_sampled -- --nocapture`.
+    #[test]
+    fn what_is_not_sampled_is_only_looked_at() {
+        let spans = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = spans.clone();
+        let settings = TraceSettings { ratio: 0.5, follow: true, propagate: true };
+        let tracer = Tracer::new(
+            &settings,
+            Arc::new(move |_| {
+                count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }),
+        );
+        let not = SAMPLED.replace("-01", "-00");
+        let (began, looks) = (std::time::Instant::now(), 100_000);
+        let wanted = (0..looks).filter(|_| tracer.wanted(std::hint::black_box(Some(&not))).is_some()).count();
+        println!("{} ns a look", began.elapsed().as_nanos() / looks);
+        assert_eq!((wanted, spans.load(std::sync::atomic::Ordering::Relaxed)), (0, 0));
     }
 }

@@ -1,6 +1,7 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
 mod chaos;
+mod collector;
 mod conformance;
 mod console;
 mod dead_letters;
@@ -21,6 +22,7 @@ mod streams;
 mod tables;
 mod tools;
 mod webhooks;
+mod traces;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

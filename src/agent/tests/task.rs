@@ -11,7 +11,7 @@ use crate::offset::Offset;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{Wire, decode, encode};
 use crate::state::TaskStores;
-use crate::task::{Emit, Task, TaskSeed, TxCx};
+use crate::task::{Close, Emit, Task, TaskSeed, TxCx};
 use crate::time::{Clock, ManualClock, Now};
 
 /// What a task wrote.
@@ -336,4 +336,98 @@ fn what_happens_is_counted_once_it_is_committed() {
     assert_eq!(count("readback_operations_redelivered_total", "place-order"), 2.0);
     assert_eq!(count("readback_operations_refused_total", &codes::REQUEST_CONFLICT.to_string()), 1.0);
     assert_eq!(count("readback_operations_ended_total", "expired"), 1.0);
+}
+
+/// A registry's gauge by name and by one label, summed.
+fn gauge(registry: &prometheus::Registry, name: &str, label: &str) -> f64 {
+    let families = registry.gather();
+    let of = families.iter().filter(|f| f.name() == name).flat_map(|f| f.get_metric());
+    of.filter(|m| m.get_label().iter().any(|l| l.value() == label)).map(|m| m.get_gauge().get_value()).sum()
+}
+
+/// If this broke, cost in flight and the oldest operation would be wrong from the first abort or the first rebalance on, and for ever.
+#[test]
+fn what_stands_open_is_told_through_aborts_and_assignments() {
+    let registry = prometheus::Registry::new();
+    let tenants = crate::events::Tenants::declared(["acme".to_owned()]);
+    let metrics = Some(Metrics::new(&registry, tenants).expect("new names"));
+    let of = |name: &str, label: &str| gauge(&registry, &format!("readback_operations_{name}"), label);
+    let told = || (of("open", "planning"), of("cost_in_flight", "tokens"), of("oldest_timestamp_seconds", "acme"));
+    let mut rig = Rig::of(OperationsConfig { metrics: metrics.clone(), ..config() });
+    rig.advance(Duration::from_secs(1));
+    rig.commit();
+    assert!(!rig.task.wants_wake(rig.clock.now()), "there is nothing to count");
+    rig.put(INTAKE, &intake(request(INPUT)));
+    rig.stores.aborted();
+    rig.task.aborted();
+    assert_eq!(told(), (0.0, 0.0, 0.0), "it was taken back");
+    rig.put(INTAKE, &intake(request(INPUT)));
+    rig.commit();
+    assert_eq!(told(), (1.0, 100.0, 2.0));
+
+    // The partition goes, and comes back to a task that finds the record.
+    rig.task.close(Close::Lost);
+    assert_eq!(told(), (0.0, 0.0, 0.0));
+    let plan = subtopology(OperationsConfig { metrics, ..config() }, 1).expect("a good configuration");
+    let id = TaskId { subtopology: 1, partition: Partition(rig.home) };
+    let seed = TaskSeed { id, wake: Wake::none(), clock: rig.clock.clone(), assignment: 2, dropped: Arc::new(|_, _| ()) };
+    rig.task = (plan.build)(seed).expect("a task");
+    rig.cx(|task, cx| task.restored(cx));
+    assert_eq!(told(), (0.0, 0.0, 0.0), "not counted yet");
+    // A record that changes before its turn counts as it is then; what is taken back is counted again.
+    rig.put(INTAKE, &intake(request("{\"other\": true}")));
+    rig.advance(Duration::from_secs(1));
+    rig.stores.aborted();
+    rig.task.aborted();
+    rig.cx(|task, cx| task.restored(cx));
+    rig.advance(Duration::from_secs(1));
+    rig.commit();
+    assert_eq!(told(), (1.0, 100.0, 2.0));
+    rig.advance(Duration::from_secs(600));
+    rig.commit();
+    assert_eq!((told().0, told().2), (0.0, 0.0), "it has expired");
+}
+
+/// If this broke, spans of one operation would hang in different traces or under nobody, work that is taken back would be told, or
+/// what nobody samples would be.
+#[test]
+fn the_spans_of_an_operation_hang_under_its_admission() {
+    const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let spans = Arc::new(std::sync::Mutex::new(Vec::<crate::trace::Span>::new()));
+    let kept = spans.clone();
+    let settings = crate::trace::TraceSettings { ratio: 0.0, follow: true, propagate: true };
+    let tracer = crate::trace::Tracer::new(&settings, Arc::new(move |span| kept.lock().expect("a lock").push(span)));
+    let mut rig = Rig::of(OperationsConfig { tracer, ..config() });
+    let ask = |traceparent: &str| intake(WorkRequest { traceparent: Some(traceparent.to_owned()), ..request(INPUT) });
+    let sent = rig.put(INTAKE, &ask(&CALLER.replace("-01", "-00")));
+    let intent: Intent = decode(&of(&sent, "orders-outbox")[0].value).expect("an intent");
+    assert_eq!(intent.traceparent, Some(CALLER.replace("-01", "-00")), "passed on as it came");
+    rig.stores.aborted();
+    rig.task.aborted();
+    rig.put(INTAKE, &ask(CALLER));
+    rig.stores.aborted();
+    rig.task.aborted();
+    assert!(spans.lock().expect("a lock").is_empty(), "nothing is committed, or nothing sampled");
+
+    let sent = rig.put(INTAKE, &ask(CALLER));
+    let intent: Intent = decode(&of(&sent, "orders-outbox")[0].value).expect("an intent");
+    rig.commit();
+    let hash = request(INPUT).identity();
+    let sent = rig.put("orders-plans", &back(ReturnKind::PlanAnswer, "op-1.plan", "plan", hash, None, 2, Some(BIG)));
+    let waiting = result(&sent).pop().expect("a result");
+    rig.commit();
+    rig.advance(Duration::from_secs(3));
+    rig.put(INTAKE, &approval("a-1", &waiting.plan_hash.expect("a plan hash"), Decision::Deny));
+    rig.commit();
+
+    let spans = spans.lock().expect("a lock");
+    let names: Vec<&str> = spans.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["process requests", "plan place-order", "approval place-order", "operation place-order"]);
+    let first = &spans[0];
+    assert_eq!(first.parent, crate::trace::TraceContext::sampled(CALLER).map(|c| c.span));
+    assert_eq!(intent.traceparent, Some(first.context.to_string()), "what comes of it carries its context");
+    assert!(spans[1..].iter().all(|s| s.parent == Some(first.context.span) && s.context.trace == first.context.trace));
+    let ids: std::collections::BTreeSet<_> = spans.iter().map(|s| s.context.span).collect();
+    assert_eq!(ids.len(), 4, "each its own");
+    assert!(spans[2].ended.since(spans[2].began) >= Duration::from_secs(3) && spans[3].failed.is_some());
 }

@@ -418,6 +418,11 @@ impl Bench {
         self.task = Box::new(Self::make(&self.config, &self.clock, self.assignment));
         self.with(|task, cx| task.restored(cx)).expect("restored");
     }
+    /// From now on calls of operations that are sampled make spans.
+    pub fn traced(&mut self, tracer: crate::trace::Tracer) {
+        self.config.shared = Arc::new(Shared::default().traced(tracer));
+        self.replace(false);
+    }
     pub fn ledger(&mut self, op: &str) -> Option<LedgerRecord> {
         self.load(&intent(op))
     }

@@ -12,6 +12,7 @@ mod network;
 mod people;
 mod permission;
 mod proposals;
+mod spans;
 mod stage;
 mod traces;
 mod webhook;
