@@ -1,0 +1,56 @@
+// Runs checks of a running console against one world: `main.mjs NAME…`. One line a check; the exit code is the number that failed.
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import * as actions from "./actions.mjs";
+import { launch } from "./browser.mjs";
+import { reuse, WORK, World } from "./world.mjs";
+
+/** Checks in their order: name, what it does, and what must be asked for before. */
+const CHECKS = [
+  ["permissions", actions, actions.permissions],
+  ["letters", actions, actions.letters],
+  ["double-submit", actions, actions.double],
+  ["stale-version", actions, actions.stale],
+  ["keyboard", actions, actions.keyboard],
+];
+
+const asked = process.argv.slice(2);
+const wanted = CHECKS.filter(([name]) => asked.includes(name));
+process.on("SIGINT", () => process.exit(130));
+process.on("SIGTERM", () => process.exit(143));
+
+let failed = 0;
+const say = (name, began, error, note) => {
+  const took = `${((Date.now() - began) / 1000).toFixed(1)} s`;
+  console.log(error ? `FAIL ${name} (${took}): ${error.stack ?? error}` : `ok   ${name} (${took})${note ? `: ${note}` : ""}`);
+  failed += error ? 1 : 0;
+};
+
+let world, browser, began = Date.now();
+try {
+  reuse();
+  mkdirSync(join(WORK, "world"), { recursive: true });
+  [world, browser] = await Promise.all([World.start(), launch()]);
+  const prepared = new Map();
+  for (const [, module] of wanted) {
+    if (module.prepare && !prepared.has(module)) prepared.set(module, await module.prepare(world));
+  }
+  say("world", began);
+  for (const [name, module, run] of wanted) {
+    began = Date.now();
+    try {
+      say(name, began, null, await run(world, browser, prepared.get(module) ?? {}));
+    } catch (error) {
+      say(name, began, error);
+    } finally {
+      for (const context of browser.contexts()) await context.close();
+    }
+  }
+} catch (error) {
+  say("world", began, error);
+} finally {
+  await browser?.close();
+  world?.stop();
+}
+process.exit(Math.min(failed, 100));
