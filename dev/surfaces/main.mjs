@@ -4,10 +4,17 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as actions from "./actions.mjs";
 import { launch } from "./browser.mjs";
+import * as look from "./look.mjs";
+import * as pages from "./pages.mjs";
 import { reuse, WORK, World } from "./world.mjs";
 
 /** Checks in their order: name, what it does, and what must be asked for before. */
 const CHECKS = [
+  ["pages", pages, pages.all],
+  ["sessions", pages, pages.sessions],
+  ["xss", pages, pages.xss],
+  ["axe", look, look.axe],
+  ["screens", look, look.screens],
   ["permissions", actions, actions.permissions],
   ["letters", actions, actions.letters],
   ["double-submit", actions, actions.double],
@@ -33,14 +40,12 @@ try {
   mkdirSync(join(WORK, "world"), { recursive: true });
   [world, browser] = await Promise.all([World.start(), launch()]);
   const prepared = new Map();
-  for (const [, module] of wanted) {
-    if (module.prepare && !prepared.has(module)) prepared.set(module, await module.prepare(world));
-  }
+  for (const [, { prepare }] of wanted) if (!prepared.has(prepare)) prepared.set(prepare, await prepare(world));
   say("world", began);
   for (const [name, module, run] of wanted) {
     began = Date.now();
     try {
-      say(name, began, null, await run(world, browser, prepared.get(module) ?? {}));
+      say(name, began, null, await run(world, browser, prepared.get(module.prepare)));
     } catch (error) {
       say(name, began, error);
     } finally {

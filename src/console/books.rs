@@ -138,7 +138,7 @@ impl<C: Cluster> Books for KafkaBooks<C> {
         let mut slot = held(&self.reader);
         let mut reader = match slot.take() {
             Some(reader) => reader,
-            None => self.cluster.reader(Isolation::Committed).map_err(away("reading the evidence of an operation"))?,
+            None => self.cluster.finder(Isolation::Committed).map_err(away("reading the evidence of an operation"))?,
         };
         let mut seen = Seen::default();
         for (half, place) in [(Half::Record, listed.record), (Half::Ledger, listed.ledger)] {

@@ -2,5 +2,6 @@
 
 mod orders;
 mod pages;
+mod queries;
 mod served;
 mod signing;

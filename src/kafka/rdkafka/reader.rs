@@ -26,14 +26,18 @@ pub struct RdReader {
     other: Option<BaseConsumer<Context>>,
 }
 
-fn consumer(cluster: &RdCluster, isolation: Isolation) -> KResult<BaseConsumer<Context>> {
-    let config = cluster.consumer(NAME, NAME, isolation);
+fn consumer(cluster: &RdCluster, isolation: Isolation, wait: Option<Duration>) -> KResult<BaseConsumer<Context>> {
+    let mut config = cluster.consumer(NAME, NAME, isolation);
+    if let Some(wait) = wait {
+        config.set("fetch.wait.max.ms", wait.as_millis().to_string());
+    }
     config.create_with_context(Context::new(NAME)).map_err(|e| creation("creating a reader", NAME, &e))
 }
 
 impl RdReader {
-    pub(super) fn new(cluster: RdCluster, isolation: Isolation) -> KResult<Self> {
-        let consumer = consumer(&cluster, isolation)?;
+    /// `wait`: how long a request waits at the broker for more records; `None`: as the client does.
+    pub(super) fn new(cluster: RdCluster, isolation: Isolation, wait: Option<Duration>) -> KResult<Self> {
+        let consumer = consumer(&cluster, isolation, wait)?;
         Ok(Self { cluster, isolation, start: Vec::new(), consumer, other: None })
     }
 }
@@ -65,7 +69,7 @@ impl Reader for RdReader {
 
     fn ends(&mut self, tp: &Tp, isolation: Isolation) -> KResult<(NextOffset, NextOffset)> {
         if isolation != self.isolation && self.other.is_none() {
-            self.other = Some(consumer(&self.cluster, isolation)?);
+            self.other = Some(consumer(&self.cluster, isolation, None)?);
         }
         let asked = match &self.other {
             Some(other) if isolation != self.isolation => other,
