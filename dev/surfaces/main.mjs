@@ -3,6 +3,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as actions from "./actions.mjs";
+import * as api from "./api.mjs";
 import { launch } from "./browser.mjs";
 import * as look from "./look.mjs";
 import * as pages from "./pages.mjs";
@@ -20,6 +21,7 @@ const CHECKS = [
   ["double-submit", actions, actions.double],
   ["stale-version", actions, actions.stale],
   ["keyboard", actions, actions.keyboard],
+  ["api", api, api.api],
 ];
 
 const asked = process.argv.slice(2);

@@ -31,7 +31,7 @@ const SHOWS = {
   "/approvals": (page, world, ids) => has(page, ids.awaiting[0], "SKU-DEAR-1", "agent:buyer"),
   "/operations": (page) => has(page, "confirmed", "orders#create"),
   "/dead-letters": (page) => has(page, "agent.dead", "to agent.requests", "RB0"),
-  "/topology": async (page) => expect((await page.locator("svg").innerText()).includes("agent.requests"), "the graph has no topics"),
+  "/topology": async (page) => expect((await page.locator("svg").textContent()).includes("agent.requests"), "the graph has no topics"),
   "/members": (page) => has(page, "orders.effects", "orders-outbox", "1 member"),
   "/configuration": (page) => has(page, "brokers", "READBACK_BROKERS", "console.tokens"),
 };
@@ -152,19 +152,24 @@ async function ended(world, browser, path) {
 
 // --- markup ---------------------------------------------------------------------------------------------------------------------
 
-/** What would run, ask or leave a mark, if any page took text for markup. Without dots: an operation's ID has none. */
-const tag = (at) => `"'><img src=x data-mark=${at} onerror=__mark=1><script>__mark=1</script>`;
+/** What would run, ask or leave a mark, if any page took text for markup. */
+const tag = (at) => `${bare(at)}<script>__mark=1</script>`;
+/** The same without dots and slashes: an operation's ID has none. */
+const bare = (at) => `"'><img src=x data-mark=${at} onerror=__mark=1>`;
 const NAME = "<img/src=x/data-mark=name/onerror=__mark=1>";
 
 async function markup(world) {
-  const id = `op-${tag("id")}`;
-  const common = { tenant: `acme${tag("tenant")}`, requester: `agent:${tag("requester")}`, resource: `order/${tag("resource")}` };
+  const id = `op-${bare("id")}`;
+  const common = { tenant: `acme${tag("tenant")}`, requester: `agent:${tag("requester")}` };
+  // A lane of its own for each: what is parked holds up what comes behind it.
+  let lanes = 0;
+  const ask = (fields) => world.ask("", 1, { ...common, resource: `order/${(lanes += 1)}${tag("resource")}`, ...fields });
   const awaiting = `${id}-plan`;
-  await world.ask("", 1, { ...common, operation_id: awaiting, sku: `SKU${tag("plan")}`.slice(0, 190), pieces: 60 });
-  await world.ask("", 1, { ...common, operation_id: id, sku: "SKU-MARKUP-1", how: { id: `A-${tag("reference")}` } });
-  await world.ask("", 1, { ...common, operation_id: `${id}-no`, sku: "SKU-MARKUP-2", how: { refuses: tag("refusal") } });
-  await world.ask("", 1, { ...common, operation_id: `${id}-act`, sku: "SKU-MARKUP-3", action: `order.${tag("action")}` });
-  await world.ask("", 1, { ...common, operation_id: `${id}-parked`, sku: "SKU-MARKUP-4", how: { hidden: true } });
+  await ask({ operation_id: awaiting, sku: `SKU${tag("plan")}`.slice(0, 190), pieces: 60 });
+  await ask({ operation_id: id, sku: "SKU-MARKUP-1", how: { id: `A-${tag("reference")}` } });
+  await ask({ operation_id: `${id}-no`, sku: "SKU-MARKUP-2", how: { refuses: tag("refusal") } });
+  await ask({ operation_id: `${id}-act`, sku: "SKU-MARKUP-3", action: `order.${tag("action")}` });
+  await ask({ operation_id: `${id}-parked`, sku: "SKU-MARKUP-4", how: { hidden: true } });
   const dead = (name, at) => [`rb_dead_${name}`, tag(at)];
   const headers = Object.fromEntries([dead("code", "code"), dead("reason", "why"), dead("origin", "origin"), dead("step", "step"), ["rb_operation_id", tag("letter")], ["x", tag("header")]]);
   await world.publish("agent.dead", { key: tag("key"), value: tag("payload"), headers });

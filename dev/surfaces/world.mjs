@@ -25,7 +25,7 @@ export async function until(what, f) {
   for (;;) {
     const found = await f();
     if (found) return found;
-    if (Date.now() > end) throw new Error(`waited in vain: ${what}`);
+    if (Date.now() > end) throw new Error(`waited in vain: ${typeof what === "function" ? what() : what}`);
     await sleep(100);
   }
 }
@@ -142,8 +142,10 @@ export class World {
   async member() {
     this.topology = join(this.dir, "orders");
     cpSync(join(ROOT, "topology/orders"), this.topology, { recursive: true });
-    const plan = join(this.topology, "schemas/order-plan.schema.json");
-    writeFileSync(plan, readFileSync(plan, "utf8").replace('"^[A-Z0-9-]{1,32}$"', '"^.{1,200}$"'));
+    for (const name of ["schemas/order-plan.schema.json", "contracts/orders.yaml"]) {
+      const file = join(this.topology, name);
+      writeFileSync(file, readFileSync(file, "utf8").replace("[A-Z0-9-]{1,32}", ".{1,200}"));
+    }
     this.tokens = {};
     this.lines = {};
     for (const role of PEOPLE) this.person(role, [role]);
@@ -254,11 +256,12 @@ export class World {
   }
 
   /** Waits until all of them stand there. */
-  reached(ids, ...statuses) {
-    return until(`${ids} are ${statuses}`, async () => {
-      for (const id of ids) if (!statuses.includes((await this.operation(id)).status)) return false;
-      return true;
-    });
+  async reached(ids, ...statuses) {
+    for (const id of ids) {
+      let last;
+      const there = async () => statuses.includes((last = await this.operation(id)).status);
+      await until(() => `${id} is ${statuses}; it is ${last.status}: ${last.detail}`, there);
+    }
   }
 
   stop() {

@@ -20,14 +20,14 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
             }
             @for g in &groups {
                 h2 { "Group " (g.name) " · " (layout::count(g.members.len(), "member", "members")) }
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="Members" { table {
                     thead { tr { th scope="col" { "Slot" } th scope="col" { "Connects from" } } }
                     tbody {
                         @for m in &g.members { tr { td { (m.client_id) } td { (m.host) } } }
                         @if g.members.is_empty() { tr { td colspan="2" { "Nobody is a member: nothing is done until one runs." } } }
                     }
                 } }
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="Partitions" { table {
                     thead { tr { th scope="col" { "Topic" } th.num scope="col" { "Partition" } th.num scope="col" { "Left" } } }
                     tbody { @for (tp, left) in &g.partitions { tr {
                         td { (tp.topic) } td.num { (tp.partition) }
@@ -48,7 +48,7 @@ pub fn configuration(view: &View<'_>) -> Markup {
             h1 { "Configuration" }
             p.soft { "Of the process that serves this page, with the place that each value comes from. Secrets are named by reference and never shown." }
             @if view.console.settings.is_empty() { p { "It was not told." } } @else {
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="Settings" { table {
                     thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "From" } } }
                     tbody { @for s in &view.console.settings { tr { td.mono { (s.key) } td.mono { (s.value) } td { (s.from) } } } }
                 } }

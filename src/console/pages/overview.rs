@@ -64,7 +64,7 @@ fn targets(by_target: &BTreeMap<String, BTreeMap<String, usize>>) -> Markup {
     html! {
         h2 { "Targets" }
         @if by_target.is_empty() { p.soft { "Nothing was handed over to a target yet." } } @else {
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Targets" { table {
                 thead { tr {
                     th scope="col" { "Target" } th.num scope="col" { "Under way" } th.num scope="col" { "Unknown" }
                     th.num scope="col" { "Parked" } th.num scope="col" { "Confirmed" } th.num scope="col" { "Refused" }
@@ -103,7 +103,7 @@ fn process(rates: Option<&Rates>) -> Markup {
         div.tiles { @for (what, rate) in &flow { div.tile { b { (format!("{rate:.1}")) } span { (what) " a second" } } } }
         @if !limit.is_empty() {
             h2 { "Calls of this process" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Calls" { table {
                 thead { tr { th scope="col" { "Target" } th.num scope="col" { "Under way" } th.num scope="col" { "At most" } th scope="col" { "Breaker" } } }
                 tbody { @for (target, most) in &limit {
                     @let deferred = closed.get(target).copied().unwrap_or_default();
