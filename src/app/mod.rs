@@ -12,6 +12,6 @@ mod stores;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};
-pub use process::{Process, ProcessEnd, interrupted, kafka_config, registry};
+pub use process::{Process, ProcessEnd, SecondSignal, interrupted, kafka_config, registry};
 pub(crate) use stores::elsewhere;
 pub use stores::{Entries, Entry, Found, Keys, StoreHandle, Stores, TypedStore};

@@ -31,6 +31,15 @@ use super::stores::Stores;
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
 
+/// What a second SIGTERM or SIGINT does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecondSignal {
+    /// Ends the process where it is: somebody is in a hurry.
+    Exits,
+    /// Nothing more: where a supervisor passes signals on, one stop may come twice.
+    IsTheSame,
+}
+
 /// How a process ended.
 #[derive(Debug)]
 pub enum ProcessEnd {
@@ -293,8 +302,8 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A flag that SIGTERM and SIGINT set; a second signal ends the process at once.
-pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> {
+/// A flag that SIGTERM and SIGINT set, and what a second one does.
+pub fn interrupted(runtime: &tokio::runtime::Handle, second: SecondSignal) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let _inside = runtime.enter();
@@ -304,7 +313,7 @@ pub fn interrupted(runtime: &tokio::runtime::Handle) -> Result<Arc<AtomicBool>> 
     runtime.spawn(async move {
         loop {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            if flag.swap(true, Ordering::AcqRel) {
+            if flag.swap(true, Ordering::AcqRel) && second == SecondSignal::Exits {
                 std::process::exit(130);
             }
         }

@@ -78,7 +78,7 @@ pub fn run(args: &ConsoleArgs) -> Result<ExitCode> {
         console = console.of(application);
     }
     let runtime = super::http_runtime()?;
-    let stop = app::interrupted(runtime.handle())?;
+    let stop = app::interrupted(runtime.handle(), app::SecondSignal::Exits)?;
     let (console, health) = (Arc::new(console), Arc::new(Health::default()));
     health.waiting("operations", "being read");
     let serve = AdminServer::start(&args.listen, prometheus::Registry::new(), health.clone(), None, router(console.clone()));

@@ -32,6 +32,7 @@ mod replay_diff;
 mod reset;
 mod run;
 mod shells;
+mod supervise;
 mod test;
 mod timeline;
 mod watch;

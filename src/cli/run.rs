@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use crate::admin::{AdminServer, Health, StoresSlot};
-use crate::app::{self, Process, ProcessEnd};
+use crate::app::{self, Process, ProcessEnd, SecondSignal};
 use crate::config::ProcessConfig;
 use crate::console::server::router;
 use crate::console::{Console, Settings};
@@ -17,13 +17,14 @@ use crate::kafka::RdCluster;
 use crate::runtime::State;
 use crate::time::SystemClock;
 
-use super::{Connection, load};
+use super::{Connection, load, supervise};
 
 /// Be a member of the consumer groups of an application, until SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   readback run topology/orders --brokers localhost:9092 --registry http://localhost:8081
   readback run topology/orders --config readback.yaml --ordinal 2
+  readback run topology/orders --supervise
 SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
 A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5.")]
 pub struct RunArgs {
@@ -40,10 +41,28 @@ pub struct RunArgs {
     /// Where metrics and health listen; port 0 takes a free one, `""` none.
     #[arg(long)]
     listen: Option<String>,
+    /// Start the member as a child, and again at once when it crashes, in the same slot.
+    #[arg(long)]
+    supervise: bool,
+    /// The supervisor that started this member.
+    #[arg(long, hide = true, conflicts_with = "supervise")]
+    supervised_by: Option<u32>,
+}
+
+impl RunArgs {
+    fn second_signal(&self) -> SecondSignal {
+        if self.supervised_by.is_some() { SecondSignal::IsTheSame } else { SecondSignal::Exits }
+    }
 }
 
 /// Runs a member.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    if args.supervise {
+        return supervise::supervise();
+    }
+    if let Some(parent) = args.supervised_by {
+        supervise::follow(parent)?;
+    }
     let application = load::application(&args.topology)?;
     let mut config = args.connection.load()?;
     if let Some(n) = args.ordinal {
@@ -56,7 +75,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         config.admin.listen.clone_from(listen);
     }
     let runtime = super::http_runtime()?;
-    let stop = app::interrupted(runtime.handle())?;
+    let stop = app::interrupted(runtime.handle(), args.second_signal())?;
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");
     let metrics = prometheus::Registry::new();

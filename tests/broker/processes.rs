@@ -24,10 +24,14 @@ impl Running {
     }
     /// With more settings, by their variables; empty ones are left out.
     pub fn with(topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
+        Self::flagged(topology, state, name, more, &[])
+    }
+    fn flagged(topology: &Path, state: &Path, name: &str, more: &[(&str, &str)], flags: &[&str]) -> Self {
         let log = state.with_file_name(format!("{name}.log"));
         let child = Command::new(program())
             .args(["run", "--ordinal", "0", "--log", "info", "--state-dir"])
             .args([state, topology])
+            .args(flags)
             .env("READBACK_BROKERS", stack().brokers())
             .env("READBACK_REGISTRY", stack().registry())
             .env("READBACK_ADMIN__LISTEN", "")
@@ -85,6 +89,37 @@ fn sigterm_ends_a_member_in_order() {
     member.until_running();
     let ended = member.terminate();
     assert_eq!(ended.code(), Some(0), "{}", member.said());
+}
+
+/// The members that a supervisor said it started.
+fn started(supervisor: &Running) -> Vec<Pid> {
+    let said = supervisor.said();
+    let pids = said.lines().filter(|l| l.contains("member started")).filter_map(|l| l.split("pid=").nth(1)?.trim().parse().ok());
+    pids.filter_map(Pid::from_raw).collect()
+}
+
+/// If this broke, a crashed member would stay away until somebody starts it and its partitions would stand still until then, a
+/// stop would not reach the member, or a member would outlive its supervisor and hold the slot.
+#[test]
+fn a_supervised_member_that_is_killed_is_back_in_its_slot_and_leaves_with_its_supervisor() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let (topology, state) = (orders(work.path(), "supervised"), work.path().join("state"));
+    let mut supervisor = Running::flagged(&topology, &state, "supervisor", &[], &["--supervise"]);
+    supervisor.until_running();
+    let first = started(&supervisor)[0];
+    kill_process(first, Signal::KILL).expect("is there");
+    until("it is back", || {
+        assert!(supervisor.try_wait().is_none(), "the supervisor ended: {}", supervisor.said());
+        let back = supervisor.said();
+        (started(&supervisor).len() == 2 && back.rsplit("member started").next()?.contains("Running")).then_some(())
+    });
+    assert_eq!(supervisor.terminate().code(), Some(0), "{}", supervisor.said());
+    let mut killed = Running::flagged(&topology, &state, "killed", &[], &["--supervise"]);
+    killed.until_running();
+    let member = started(&killed)[0];
+    killed.child.kill().expect("is there");
+    until("the member follows", || rustix::process::test_kill_process(member).is_err().then_some(()));
 }
 
 /// What a probe answers: status and body.
