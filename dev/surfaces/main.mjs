@@ -6,6 +6,7 @@ import * as actions from "./actions.mjs";
 import * as api from "./api.mjs";
 import { launch } from "./browser.mjs";
 import * as look from "./look.mjs";
+import * as million from "./million.mjs";
 import * as pages from "./pages.mjs";
 import { reuse, WORK, World } from "./world.mjs";
 
@@ -22,6 +23,7 @@ const CHECKS = [
   ["stale-version", actions, actions.stale],
   ["keyboard", actions, actions.keyboard],
   ["api", api, api.api],
+  ["million", million, million.million],
 ];
 
 const asked = process.argv.slice(2);

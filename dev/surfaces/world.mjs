@@ -180,8 +180,8 @@ export class World {
   }
 
   /** Another console of the same application, without a member. */
-  async other(name, env) {
-    const args = ["console", "--app", "orders", "--listen", "127.0.0.1:0"];
+  async other(name, env, app = "orders") {
+    const args = ["console", "--app", app, "--listen", "127.0.0.1:0"];
     const started = this.run(name, args, { READBACK_CONSOLE__TOKENS: this.file, ...env });
     const url = (await started.says(/is at (http:\/\/\S+)/)).replace(/\/$/, "");
     await until("the other console has read everything", async () => (await fetch(`${url}/health/ready`)).ok);
