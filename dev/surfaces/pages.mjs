@@ -4,13 +4,17 @@ import { expect, fieldsOf, formOf, link, order, post, signedIn, watch } from "./
 import { sleep } from "./world.mjs";
 
 export async function prepare(world) {
+  return { ...(await things(world, "seen-")), markup: await markup(world) };
+}
+
+/** Operations in every state that stays, and a dead letter. */
+export async function things(world, before) {
   const ids = {
-    confirmed: await world.ask("plain", 5),
-    awaiting: await world.ask("dear", 2, { pieces: 60 }),
-    parked: await world.ask("hidden", 2, { how: { hidden: true } }),
-    refused: await world.ask("too-many", 1, { how: { refuses: "more than the house holds" } }),
-    denied: await world.ask("blocked", 1, { tenant: "blocked" }),
-    markup: await markup(world),
+    confirmed: await world.ask(`${before}reorder`, 5),
+    awaiting: await world.ask(`${before}bulk`, 2, { pieces: 60 }),
+    parked: await world.ask(`${before}rush`, 2, { how: { hidden: true } }),
+    refused: await world.ask(`${before}oversize`, 1, { how: { refuses: "more than the house holds" } }),
+    denied: await world.ask(`${before}blocked`, 1, { tenant: "blocked" }),
   };
   await world.publish("agent.requests", { key: "no-record", value: "this is no Avro" });
   await world.reached(ids.confirmed, "confirmed");
@@ -28,7 +32,7 @@ const SHOWS = {
     }
   },
   "/unknowns": (page, world, ids) => has(page, ...ids.parked),
-  "/approvals": (page, world, ids) => has(page, ids.awaiting[0], "SKU-DEAR-1", "agent:buyer"),
+  "/approvals": (page, world, ids) => has(page, ids.awaiting[0], "SKU-SEEN-BULK-1", "agent:buyer"),
   "/operations": (page) => has(page, "confirmed", "orders#create"),
   "/dead-letters": (page) => has(page, "agent.dead", "to agent.requests", "RB0"),
   "/topology": async (page) => expect((await page.locator("svg").textContent()).includes("agent.requests"), "the graph has no topics"),
@@ -77,9 +81,9 @@ async function operations(page, ids) {
   await page.goto("/operations");
   await page.fill("input[name=q]", ids.refused[0]);
   await page.click("form.search button");
-  await page.waitForURL(/q=too-many/);
+  await page.waitForURL(/q=seen-oversize/);
   await has(page, ids.refused[0], "refused");
-  await page.goto("/operations?status=confirmed&limit=2&q=plain");
+  await page.goto("/operations?status=confirmed&limit=2&q=seen-reorder");
   const found = new Set();
   for (;;) {
     for (const id of await page.locator("td.id a").allInnerTexts()) found.add(id);
