@@ -201,6 +201,12 @@ pub mod codes {
         STOP_TIMEOUT = 311;
         /// A topic that state or positions rest on was deleted, emptied or cut short.
         TOPIC_LOST = 312;
+        /// The broker takes no connection from us: a certificate is not trusted, not for this host, or no longer valid.
+        TLS_REFUSED = 313;
+        /// The broker does not take our login.
+        LOGIN_REFUSED = 314;
+        /// There is no token to sign in with.
+        TOKEN_REFUSED = 315;
         /// The local stack can't start.
         STACK_UNAVAILABLE = 320;
         /// A weak but possible setting.

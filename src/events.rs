@@ -47,6 +47,8 @@ metrics! {
     REBUILDS = Counter "readback_producer_rebuilds_total" ["unit", "slot", "class"] "Producers made anew under the same transactional id.";
     BLOCKED = Counter "readback_offsets_blocked_total" ["unit", "slot"] "Reads of committed offsets that an open transaction blocked.";
     RESTORED = Counter "readback_restored_records_total" ["unit", "slot"] "Changelog records applied to local stores.";
+    STANDBY_TASKS = Gauge "readback_standby_tasks" ["unit"] "Tasks of other processes whose stores are copied here.";
+    STANDBY_RECORDS = Counter "readback_standby_records_total" ["unit"] "Changelog records applied to copies.";
     REBALANCES = Counter "readback_rebalances_total" ["unit", "slot", "event"] "Assignments, revocations and losses of partitions.";
     DROPPED = Counter "readback_records_dropped_total" ["unit", "step", "reason"] "Records that a step gave up: late for every window, or without key or value.";
     DEAD_LETTERS = Counter "readback_dead_letters_total" ["unit", "code"] "Records that went to the dead letters, by error code.";

@@ -15,7 +15,7 @@ use crate::http::HyperPort;
 use crate::ids::TopicName;
 use crate::kafka::Cluster;
 use crate::kafka::{RdCluster, RdConfig};
-use crate::registry::{Ensure, Registry, RegistryAuth};
+use crate::registry::{Ensure, Registry, RegistryAuth, Trust};
 use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
 };
@@ -63,6 +63,7 @@ pub struct Process {
 pub fn kafka_config(config: &ProcessConfig) -> RdConfig {
     let mut rd = RdConfig::new(config.brokers.clone());
     rd.session = config.group.session_timeout.0;
+    rd.security = config.security.clone();
     rd.settings = config.kafka.clone();
     rd
 }
@@ -78,7 +79,8 @@ pub fn registry(config: &ProcessConfig) -> Result<Option<Registry>> {
         (None, Some(user), Some(password)) => RegistryAuth::Basic { user: user.clone(), password: password.clone() },
         _ => RegistryAuth::None,
     };
-    Registry::new(&section.url, auth).map(Some)
+    let trust = Trust { ca: section.ca.clone(), identity: section.identity.clone() };
+    Registry::trusting(&section.url, auth, trust).map(Some)
 }
 
 /// Schemas of public topics from a registry, registered or required.
@@ -266,6 +268,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         finish_within: config.stop_within.0 / 2,
         accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),
         replication: config.topics.replication,
+        standby: config.state.standby,
         ..RuntimeOptions::default()
     }
 }

@@ -1,15 +1,18 @@
 //! Process configuration: defaults, then file, then environment, then flags; secrets by reference.
 
 mod cel;
+mod command;
 mod layers;
 mod process;
 mod provenance;
 mod secret;
+mod security;
 mod settings;
 mod units;
 pub mod yaml;
 
 pub use self::cel::{BadExpression, CelExpr};
+pub use command::SecretCommand;
 pub use layers::{Flag, environment, load};
 pub use process::{
     AdminSection, ConsoleSection, EffectsSection, GroupSection, ProcessConfig, RegistryConfig, Slots, StateSection, Threads,
@@ -17,5 +20,6 @@ pub use process::{
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};
+pub use security::{Identity, OAuth, PasswordMechanism, Protocol, Sasl, Security};
 pub use settings::process_schema;
 pub use units::{ByteSize, Span};

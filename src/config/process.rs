@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SecretRef;
 use super::units::{ByteSize, Span};
+use super::{Identity, SecretRef, Security};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct ProcessConfig {
     pub brokers: String,
     /// The schema registry.
     pub registry: RegistryConfig,
+    /// How clients reach the brokers; without it in the clear, or as the raw settings say.
+    pub security: Option<Security>,
     /// Raw client settings; those that the product owns are refused.
     pub kafka: BTreeMap<String, String>,
     /// Stores on disk.
@@ -47,6 +49,10 @@ pub struct RegistryConfig {
     pub password: Option<SecretRef>,
     /// Bearer token, by reference.
     pub token: Option<SecretRef>,
+    /// Certificates that the registry's must go back to (PEM); without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, where the registry asks for one.
+    pub identity: Option<Identity>,
     /// Register missing schemas (`true`) or require that they are there.
     pub register: bool,
 }
@@ -58,6 +64,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// Block and object cache of all stores together.
     pub cache: ByteSize,
+    /// Keep copies of the stores that come here if another process is gone.
+    pub standby: bool,
 }
 
 /// Threads a unit.
@@ -142,6 +150,7 @@ impl Default for ProcessConfig {
         Self {
             brokers: "localhost:9092".into(),
             registry: RegistryConfig::default(),
+            security: None,
             kafka: BTreeMap::new(),
             state: StateSection::default(),
             threads: Threads::default(),
@@ -158,13 +167,13 @@ impl Default for ProcessConfig {
 
 impl Default for RegistryConfig {
     fn default() -> Self {
-        Self { url: String::new(), username: None, password: None, token: None, register: true }
+        Self { url: String::new(), username: None, password: None, token: None, ca: None, identity: None, register: true }
     }
 }
 
 impl Default for StateSection {
     fn default() -> Self {
-        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20) }
+        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20), standby: false }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Every setting as it holds, with where it came from: a line of the file, a variable, a flag, or the default. Secrets are named, never
 //! shown.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged};
 use super::yaml::{Diagnostics, Kind, Node};
-use super::{ProcessConfig, SecretRef, settings};
+use super::{Identity, OAuth, ProcessConfig, Sasl, SecretRef, Security, settings};
 use crate::error::{Error, Result};
 
 /// One setting.
@@ -43,14 +43,12 @@ pub fn provenance(
 
 /// What a setting was given as; the client's settings have dots in their names.
 fn find<'n>(root: &'n Node, key: &str) -> Option<&'n Node> {
-    let member = |node: &'n Node, name: &str| match &node.kind {
-        Kind::Map(entries) => entries.iter().find(|(n, _)| n.text == name).map(|(_, v)| v),
-        _ => None,
-    };
-    match key.split_once('.') {
-        Some((section, rest)) => member(member(root, section)?, rest),
-        None => member(root, key),
+    let Kind::Map(entries) = &root.kind else { return None };
+    if let Some((_, node)) = entries.iter().find(|(name, _)| name.text == key) {
+        return Some(node);
     }
+    let (section, rest) = key.split_once('.')?;
+    find(entries.iter().find(|(name, _)| name.text == section).map(|(_, v)| v)?, rest)
 }
 
 fn origin(node: &Node) -> String {
@@ -70,7 +68,8 @@ fn reference(node: &Node) -> String {
     match &node.kind {
         Kind::Map(entries) => match entries.first() {
             Some((name, target)) if name.text == "secret" => reference(target),
-            Some((name, target)) => format!("{{ {}: {} }}", name.text, target.scalar().unwrap_or("…")),
+            // A command's arguments may say more than others should read.
+            Some((name, target)) => format!("{{ {}: {} }}", name.text, target.list().first().and_then(Node::scalar).unwrap_or("…")),
             None => "{}".to_owned(),
         },
         _ => "hidden".to_owned(),
@@ -78,12 +77,7 @@ fn reference(node: &Node) -> String {
 }
 
 fn secret(given: &Option<SecretRef>) -> String {
-    match given {
-        None => String::new(),
-        Some(SecretRef::Env(name)) => format!("{{ env: {name} }}"),
-        Some(SecretRef::File(path)) => format!("{{ file: {} }}", path.display()),
-        Some(SecretRef::Literal(_)) => "hidden".to_owned(),
-    }
+    given.as_ref().map(SecretRef::to_string).unwrap_or_default()
 }
 
 /// An address may have a login before its host.
@@ -97,6 +91,38 @@ fn hidden(name: &str) -> bool {
     ["password", "secret", "token", "key.pem", "sasl.jaas", "oauthbearer.config"].iter().any(|part| name.contains(part))
 }
 
+fn path(given: &Option<PathBuf>) -> String {
+    given.as_ref().map(|p| p.display().to_string()).unwrap_or_default()
+}
+
+/// How clients reach the brokers.
+fn security(given: Option<&Security>) -> Vec<(String, String)> {
+    let tls = given.map(|s| (s.ca.clone(), s.identity.clone())).unwrap_or_default();
+    let identity = |part: fn(&Identity) -> String| tls.1.as_ref().map(part).unwrap_or_default();
+    let (user, password, oauth) = match given.and_then(|s| s.sasl.as_ref()) {
+        Some(Sasl::Password { username, password, .. }) => (username.clone(), password.to_string(), None),
+        Some(Sasl::OAuth(oauth)) => (String::new(), String::new(), Some(oauth)),
+        None => Default::default(),
+    };
+    let token = |part: fn(&OAuth) -> String| oauth.map(part).unwrap_or_default();
+    let all = [
+        ("protocol", given.map_or("plaintext", |s| s.protocol.name()).to_owned()),
+        ("ca", path(&tls.0)),
+        ("certificate", identity(|i| i.certificate.display().to_string())),
+        ("key", identity(|i| i.key.display().to_string())),
+        ("key_password", identity(|i| secret(&i.key_password))),
+        ("sasl.mechanism", given.and_then(|s| s.sasl.as_ref()).map(|s| s.mechanism().to_owned()).unwrap_or_default()),
+        ("sasl.username", user),
+        ("sasl.password", password),
+        ("sasl.oauth.token_endpoint", token(|o| without_login(&o.token_endpoint))),
+        ("sasl.oauth.client_id", token(|o| o.client_id.clone())),
+        ("sasl.oauth.client_secret", token(|o| o.client_secret.to_string())),
+        ("sasl.oauth.scope", token(|o| o.scope.clone().unwrap_or_default())),
+        ("sasl.oauth.ca", token(|o| path(&o.ca))),
+    ];
+    all.into_iter().map(|(key, value)| (format!("security.{key}"), value)).collect()
+}
+
 /// Every key with its value as it holds.
 fn values(c: &ProcessConfig) -> Vec<(String, String)> {
     let optional = |v: &Option<String>| v.clone().unwrap_or_default();
@@ -106,9 +132,13 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("registry.username".into(), optional(&c.registry.username)),
         ("registry.password".into(), secret(&c.registry.password)),
         ("registry.token".into(), secret(&c.registry.token)),
+        ("registry.ca".into(), path(&c.registry.ca)),
+        ("registry.certificate".into(), path(&c.registry.identity.as_ref().map(|i| i.certificate.clone()))),
+        ("registry.key".into(), path(&c.registry.identity.as_ref().map(|i| i.key.clone()))),
         ("registry.register".into(), c.registry.register.to_string()),
         ("state.dir".into(), c.state.dir.display().to_string()),
         ("state.cache".into(), c.state.cache.to_string()),
+        ("state.standby".into(), c.state.standby.to_string()),
         ("threads.stream".into(), c.threads.stream.to_string()),
         ("threads.effects".into(), c.threads.effects.to_string()),
         ("slots.ordinal".into(), c.slots.ordinal.map(|n| n.to_string()).unwrap_or_default()),
@@ -132,6 +162,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("topics.accept_loss".into(), c.topics.accept_loss.join(",")),
         ("stop_within".into(), c.stop_within.to_string()),
     ];
+    all.extend(security(c.security.as_ref()));
     all.extend(c.kafka.iter().map(|(name, value)| {
         let value = if hidden(name) { "hidden".to_owned() } else { value.clone() };
         (format!("kafka.{name}"), value)

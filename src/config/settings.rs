@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use crate::error::codes;
 
-use super::process::{GroupSection, ProcessConfig};
+use super::process::{GroupSection, ProcessConfig, RegistryConfig};
+use super::security;
 use super::units::{ByteSize, Span};
 use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
 
@@ -20,6 +21,7 @@ static PROCESS: Shape = Shape {
     keys: &[
         Key::new("brokers", Type::Text, "bootstrap servers, host:port,host:port; default localhost:9092"),
         Key::new("registry", Type::Map(&REGISTRY), "the schema registry"),
+        Key::new("security", Type::Map(&security::SECURITY), "how clients reach the brokers: TLS and login; default in the clear"),
         Key::new("kafka", Type::Named(&Type::Text), "raw client settings; those that the product owns are refused"),
         Key::new("state", Type::Map(&STATE), "stores on disk"),
         Key::new("threads", Type::Map(&THREADS), "threads a unit"),
@@ -41,6 +43,9 @@ static REGISTRY: Shape = Shape {
         Key::new("username", Type::Text, "basic authentication: the user"),
         Key::new("password", Type::Secret, "basic authentication: the password, by reference"),
         Key::new("token", Type::Secret, "bearer token, by reference"),
+        Key::new("ca", Type::Text, "file of certificates (PEM) that the registry's must go back to; default the system's"),
+        Key::new("certificate", Type::Text, "file of our own certificate (PEM), where the registry asks for one"),
+        Key::new("key", Type::Text, "file of its private key (PEM, not encrypted)"),
         Key::new("register", Type::Boolean, "register the results' schema where it is missing; default true"),
     ],
 };
@@ -51,6 +56,7 @@ static STATE: Shape = Shape {
     keys: &[
         Key::new("dir", Type::Text, "the state directory; each process takes a directory in it; default readback-state"),
         Key::new("cache", Type::Size, "block and object cache of all stores together; default 64 MB"),
+        Key::new("standby", Type::Boolean, "keep copies of the stores that come here if another process is gone; default false"),
     ],
 };
 
@@ -126,14 +132,17 @@ static TOPICS: Shape = Shape {
     ],
 };
 
-/// Every key that the table knows, with its section: `group.session_timeout`.
+/// Every key that the table knows, with its sections: `group.session_timeout`.
 #[cfg(test)]
 pub(super) fn keys() -> Vec<String> {
-    let inside = |key: &Key| match &key.takes {
-        Type::Map(shape) => shape.keys.iter().map(|k| format!("{}.{}", key.name, k.name)).collect(),
-        _ => vec![key.name.to_owned()],
-    };
-    PROCESS.keys.iter().flat_map(inside).collect()
+    fn inside(shape: &Shape, before: &str) -> Vec<String> {
+        let of = |key: &Key| match &key.takes {
+            Type::Map(shape) => inside(shape, &format!("{before}{}.", key.name)),
+            _ => vec![format!("{before}{}", key.name)],
+        };
+        shape.keys.iter().flat_map(of).collect()
+    }
+    inside(&PROCESS, "")
 }
 
 /// Reads the settings over their defaults; what is wrong is reported, all of it.
@@ -146,12 +155,20 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         c.registry.username = r.text("username", d);
         c.registry.password = r.get("password").and_then(|n| n.secret(d));
         c.registry.token = r.get("token").and_then(|n| n.secret(d));
+        c.registry.ca = r.get("ca").and_then(|n| n.path(d));
+        c.registry.identity = security::identity(&r, d);
+        registry(&r, &c.registry, d);
         set(&mut c.registry.register, r.get("register").and_then(|n| n.boolean(d)));
+    }
+    c.security = section(&f, "security", &security::SECURITY, d).and_then(|s| security::read(&s, d));
+    if f.get("security").is_some() {
+        security::refuse_doubled(&f, d);
     }
     set(&mut c.kafka, f.get("kafka").and_then(|n| client(n, d)));
     if let Some(s) = section(&f, "state", &STATE, d) {
         set(&mut c.state.dir, s.text("dir", d).map(PathBuf::from));
         set(&mut c.state.cache, s.get("cache").and_then(|n| n.size(d)).map(ByteSize));
+        set(&mut c.state.standby, s.get("standby").and_then(|n| n.boolean(d)));
     }
     if let Some(t) = section(&f, "threads", &THREADS, d) {
         set(&mut c.threads.stream, number(&t, "stream", 1, 64, d));
@@ -189,6 +206,20 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c
+}
+
+/// What can't hold together is refused, where it stands.
+fn registry(r: &Fields<'_>, c: &RegistryConfig, d: &mut Diagnostics) {
+    let encrypted = c.url.is_empty() || c.url.starts_with("https://");
+    if let Some(node) = r.get("ca").or(r.get("certificate")).filter(|_| !encrypted) {
+        d.error(codes::BAD_VALUE, &node.at, "a certificate is for an address that begins with https://");
+    }
+    if let Some(node) = r.get("token").filter(|_| r.has("password") || r.has("username")) {
+        d.error(codes::BAD_VALUE, &node.at, "a token and a user with a password are two logins; keep one");
+    }
+    if let Some(node) = r.get("username").or(r.get("password")).filter(|_| r.has("username") != r.has("password")) {
+        d.error(codes::MISSING_KEY, &node.at, "basic authentication needs both `username` and `password`");
+    }
 }
 
 fn group(g: &Fields<'_>, c: &mut GroupSection, d: &mut Diagnostics) {

@@ -43,6 +43,24 @@ pub struct Stack {
     registry: String,
     proxy: Option<(String, String)>,
     sasl: Option<String>,
+    secure: Option<Secure>,
+}
+
+/// Where the stack's listeners with TLS are. All are reached as `localhost`, and their certificates are for that name alone.
+#[derive(Clone, Debug)]
+pub struct Secure {
+    /// A login over TLS: `readback` with that password by PLAIN and SCRAM, and by tokens.
+    pub sasl: String,
+    /// TLS.
+    pub tls: String,
+    /// TLS that asks for a certificate; the name in it is the user.
+    pub mtls: String,
+    /// TLS with a certificate that has expired.
+    pub expired: String,
+    /// The registry over TLS.
+    pub registry: String,
+    /// `ca.pem`, `other.pem` (nobody's), `client.pem` with `client.key`, `ca.key`, `token.key`.
+    pub dir: PathBuf,
 }
 
 impl Stack {
@@ -60,7 +78,15 @@ impl Stack {
     pub fn up(options: &StackOptions) -> Result<Stack> {
         if let Some((brokers, registry)) = &options.existing {
             let (brokers, registry) = (brokers.clone(), registry.clone());
-            return Ok(Stack { dir: options.dir.clone(), started: false, brokers, registry, proxy: None, sasl: None });
+            return Ok(Stack {
+                dir: options.dir.clone(),
+                started: false,
+                brokers,
+                registry,
+                proxy: None,
+                sasl: None,
+                secure: None,
+            });
         }
         let dir = install(&options.dir).map_err(|e| {
             Error::new(codes::STACK_UNAVAILABLE, Fault::Configuration, format!("writing to {}", options.dir.display()))
@@ -80,6 +106,14 @@ impl Stack {
             registry: value("READBACK_REGISTRY"),
             proxy: Some(proxy),
             sasl: Some(value("READBACK_STACK_SASL")),
+            secure: Some(Secure {
+                sasl: value("READBACK_STACK_SECURE"),
+                tls: value("READBACK_STACK_SSL"),
+                mtls: value("READBACK_STACK_MTLS"),
+                expired: value("READBACK_STACK_EXPIRED"),
+                registry: value("READBACK_STACK_REGISTRY_TLS"),
+                dir: value("READBACK_STACK_TLS").into(),
+            }),
         })
     }
     /// `bootstrap.servers`.
@@ -94,6 +128,10 @@ impl Stack {
     /// cluster that is not ours.
     pub fn sasl(&self) -> Option<&str> {
         self.sasl.as_deref()
+    }
+    /// Where clients come by TLS. `None` on a cluster that is not ours.
+    pub fn secure(&self) -> Option<&Secure> {
+        self.secure.as_ref()
     }
     /// Where a proxy must listen, and where it must forward to, so that clients that bootstrap at the first stay on it: the
     /// broker advertises the proxy's address on that listener. `None` on a cluster that is not ours.

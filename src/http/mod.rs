@@ -3,6 +3,7 @@
 mod dial;
 mod gate;
 mod port;
+mod trust;
 
 use std::fmt;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::time::{Now, WallTime};
 
 pub use dial::{Resolved, Resolver, SystemResolver, host_of};
 pub use port::{HyperPort, http_date, http_date_of, settable_header};
+pub use trust::trusting;
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]

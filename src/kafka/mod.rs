@@ -67,18 +67,51 @@ pub struct KafkaFault {
     pub to: String,
     /// The client's own words.
     pub detail: String,
+    /// What we were refused for, where that explains it.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why no broker can be talked to, where that is known: somebody has to mend it, and trying again helps after that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// A certificate, theirs or ours, is not accepted.
+    Tls(String),
+    /// The login is not accepted.
+    Login(String),
+    /// The issuer gives no token.
+    Token(String),
+    /// There is no such host.
+    Name(String),
+}
+
+impl Refusal {
+    /// In words.
+    pub fn why(&self) -> &str {
+        match self {
+            Refusal::Tls(why) | Refusal::Login(why) | Refusal::Token(why) | Refusal::Name(why) => why,
+        }
+    }
 }
 
 impl KafkaFault {
     /// A fault of `class` while `doing` something `to` something.
     pub fn new(class: Class, doing: &'static str, to: impl fmt::Display, detail: impl fmt::Display) -> Self {
-        Self { class, doing, to: to.to_string(), detail: detail.to_string() }
+        Self { class, doing, to: to.to_string(), detail: detail.to_string(), refusal: None }
+    }
+    /// With what explains it.
+    #[must_use]
+    pub fn refused(self, refusal: Option<Refusal>) -> Self {
+        Self { refusal, ..self }
     }
 }
 
 impl fmt::Display for KafkaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {} ({})", self.doing, self.to, self.detail, self.class.label())
+        write!(f, "{} {}: {} ({})", self.doing, self.to, self.detail, self.class.label())?;
+        match &self.refusal {
+            Some(refusal) if !self.detail.contains(refusal.why()) => write!(f, "; {}", refusal.why()),
+            _ => Ok(()),
+        }
     }
 }
 

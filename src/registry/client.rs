@@ -1,8 +1,10 @@
 //! The calls, over `schema_registry_converter`: with time-outs, retries, and each failure put into its class.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
 use std::error::Error as _;
 use std::future::Future;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use schema_registry_converter::async_impl::schema_registry::{
@@ -14,10 +16,12 @@ use schema_registry_converter::schema_registry_common::{RegisteredSchema, Schema
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::config::Secret;
 use crate::error::{Error, Fault, Result, codes};
+use crate::http::trusting;
 
 use super::ask::Answered;
-use super::{Patience, RegistryAuth, references};
+use super::{Patience, RegistryAuth, Trust, references};
 
 /// Schemas that one schema may refer to, near and far.
 const REFERENCES: usize = 64;
@@ -44,13 +48,14 @@ pub(super) struct Client {
     url: String,
     auth: RegistryAuth,
     patience: Patience,
-    /// The credential that the settings were built with.
-    settings: Mutex<Option<(String, SrSettings)>>,
+    trust: Trust,
+    /// With a hash of the credential and the certificates that the settings were built with.
+    settings: Mutex<Option<(u64, SrSettings)>>,
     runtime: Option<Runtime>,
 }
 
 impl Client {
-    pub(super) fn new(url: &str, auth: RegistryAuth, patience: Patience) -> Result<Self> {
+    pub(super) fn new(url: &str, auth: RegistryAuth, trust: Trust, patience: Patience) -> Result<Self> {
         let bad = |why: &str| Error::new(codes::BAD_VALUE, Fault::Configuration, "reading the registry's URL").because(why);
         let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         let host = rest.ok_or_else(|| bad("it must begin with http:// or https://"))?.split('/').next().unwrap_or_default();
@@ -64,7 +69,7 @@ impl Client {
             .build()
             .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the registry client").because(e))?;
         let (host, url) = (host.to_owned(), url.trim_end_matches('/').to_owned());
-        Ok(Self { host, url, auth, patience, settings: Mutex::new(None), runtime: Some(runtime) })
+        Ok(Self { host, url, auth, trust, patience, settings: Mutex::new(None), runtime: Some(runtime) })
     }
 
     /// A schema's text, with those that it refers to put in.
@@ -125,6 +130,10 @@ impl Client {
                     std::thread::sleep(backoff);
                     backoff *= 2;
                 }
+                Err(refused @ Failure::Refused(_)) => {
+                    self.forget_credential();
+                    return Err(refused);
+                }
                 other => return other,
             }
         }
@@ -148,18 +157,19 @@ impl Client {
         runtime.spawn_blocking(move || done(call(&this)));
     }
 
-    /// Settings with the credential as it is now: a rotated file needs no restart.
+    /// Settings with credential and certificates as they are now: what is rotated needs no restart.
     fn settings(&self) -> Answer<SrSettings> {
         let refused = |e: Error| Failure::Refused(e.to_string());
-        let credential = match &self.auth {
-            RegistryAuth::None => String::new(),
-            RegistryAuth::Basic { password: secret, .. } | RegistryAuth::Bearer(secret) => {
-                secret.resolve().map_err(refused)?.expose().to_owned()
-            }
+        let secret = match &self.auth {
+            RegistryAuth::None => None,
+            RegistryAuth::Basic { password: secret, .. } | RegistryAuth::Bearer(secret) => Some(secret),
         };
+        let credential = secret.map(|s| s.resolve()).transpose().map_err(refused)?;
+        let credential = credential.as_ref().map_or("", Secret::expose);
+        let with = self.trust.stamp(credential).map_err(refused)?;
         let mut kept = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((with, settings)) = &*kept
-            && *with == credential
+        if let Some((known, settings)) = &*kept
+            && *known == with
         {
             return Ok(settings.clone());
         }
@@ -167,12 +177,36 @@ impl Client {
         builder.set_timeout(self.patience.request).no_proxy();
         match &self.auth {
             RegistryAuth::None => {}
-            RegistryAuth::Basic { user, .. } => drop(builder.set_basic_authorization(user, Some(&credential))),
-            RegistryAuth::Bearer(_) => drop(builder.set_token_authorization(&credential)),
+            RegistryAuth::Basic { user, .. } => drop(builder.set_basic_authorization(user, Some(credential))),
+            RegistryAuth::Bearer(_) => drop(builder.set_token_authorization(credential)),
         }
-        let settings = builder.build().map_err(|e| Failure::Refused(e.error))?;
-        *kept = Some((credential, settings.clone()));
+        let http = trusting(self.trust.ca.as_deref(), self.trust.identity.as_ref()).map_err(refused)?;
+        let settings = builder.build_with(http).map_err(|e| Failure::Refused(e.error))?;
+        *kept = Some((with, settings.clone()));
         Ok(settings)
+    }
+
+    /// After a refusal: what a command said is asked for anew.
+    fn forget_credential(&self) {
+        if let RegistryAuth::Basic { password: secret, .. } | RegistryAuth::Bearer(secret) = &self.auth {
+            secret.forget();
+        }
+    }
+}
+
+impl Trust {
+    /// Of the credential and of every file's content.
+    fn stamp(&self, credential: &str) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        credential.hash(&mut hasher);
+        let ours = self.identity.iter().flat_map(|i| [&i.certificate, &i.key]);
+        for path in self.ca.iter().chain(ours) {
+            let content = std::fs::read(path).map_err(|e| {
+                Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("reading {}", path.display())).because(e)
+            })?;
+            content.hash(&mut hasher);
+        }
+        Ok(hasher.finish())
     }
 }
 
@@ -223,7 +257,11 @@ fn classify(e: &SRCError) -> Failure {
         None if e.error.starts_with("could not parse") => {
             Failure::Refused("it answers something that is no schema registry's answer, perhaps a login page".into())
         }
-        None if e.retriable => Failure::Passing(innermost(e)),
+        None if e.retriable => match innermost(e) {
+            // Of the certificate, theirs or ours: somebody has to mend it.
+            why if why.contains("ertificate") => Failure::Refused(why),
+            why => Failure::Passing(why),
+        },
         None => Failure::Unfit(e.error.clone()),
     }
 }

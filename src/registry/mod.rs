@@ -13,10 +13,11 @@ mod references;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::SecretRef;
+use crate::config::{Identity, SecretRef};
 use crate::error::{Error, Fault, Result, codes};
 use crate::serdes::{ParsedSchema, SchemaSource};
 
@@ -38,6 +39,15 @@ pub enum RegistryAuth {
     },
     /// A token.
     Bearer(SecretRef),
+}
+
+/// Whose certificates are believed, and which one is ours.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// File of authorities (PEM); without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our own, where the registry asks for one.
+    pub identity: Option<Identity>,
 }
 
 /// How long one call may take, and what is remembered for how long.
@@ -119,12 +129,29 @@ impl Registry {
         Self::with(url, auth, Patience::default())
     }
 
+    /// As [`Registry::new`], over TLS with certificates of the house.
+    ///
+    /// # Errors
+    /// As [`Registry::new`].
+    pub fn trusting(url: &str, auth: RegistryAuth, trust: Trust) -> Result<Self> {
+        Self::made(url, auth, trust, Patience::default())
+    }
+
     /// As [`Registry::new`], with another patience.
     ///
     /// # Errors
     /// As [`Registry::new`].
     pub fn with(url: &str, auth: RegistryAuth, patience: Patience) -> Result<Self> {
-        Ok(Self { client: Arc::new(Client::new(url, auth, patience)?), memory: Arc::default(), patience, topics: Arc::default() })
+        Self::made(url, auth, Trust::default(), patience)
+    }
+
+    fn made(url: &str, auth: RegistryAuth, trust: Trust, patience: Patience) -> Result<Self> {
+        Ok(Self {
+            client: Arc::new(Client::new(url, auth, trust, patience)?),
+            memory: Arc::default(),
+            patience,
+            topics: Arc::default(),
+        })
     }
 
     /// Registers a schema under a subject; answers its id, also where it was there before.
@@ -183,7 +210,7 @@ impl Registry {
             Failure::Missing => Error::new(codes::SCHEMA_MISSING, Fault::Data, doing).because(format!("{host} does not know it")),
             Failure::Refused(why) => Error::new(codes::REGISTRY_REFUSED, Fault::Configuration, doing)
                 .because(format!("{host}: {why}"))
-                .next("check the registry's credentials and URL; records wait, none is lost"),
+                .next("check the registry's credentials, certificates and URL; records wait, none is lost"),
             Failure::Passing(why) => {
                 Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing).because(format!("{host}: {why}"))
             }

@@ -1,10 +1,14 @@
 //! From a client's fault to an error for people.
 
 use crate::error::{Code, Error, Fault, codes};
-use crate::kafka::{Class, KafkaFault};
+use crate::kafka::{Class, KafkaFault, Refusal};
 
 /// What people see of a client's fault that nothing here could mend.
 pub fn error_of(fault: KafkaFault) -> Error {
+    if let Some(refusal) = fault.refusal.as_ref().filter(|_| matches!(fault.class, Class::Retry | Class::Blocked | Class::Config)) {
+        let (code, next) = refused(refusal);
+        return with(code, Fault::Unreachable, next, fault);
+    }
     let (code, whose, next) = match fault.class {
         Class::SlotTaken => (codes::SLOT_TAKEN, Fault::SlotTaken, "stop the other process, or give this one another slot"),
         Class::Fenced => (codes::SLOT_TAKEN, Fault::SlotTaken, "another process uses this slot's name; give each its own slots"),
@@ -17,6 +21,32 @@ pub fn error_of(fault: KafkaFault) -> Error {
         Class::Rebuild => (codes::CLIENT_FAILED, Fault::Unreachable, "start again: a new client takes over the slot"),
     };
     with(code, whose, next, fault)
+}
+
+/// What somebody has to mend before a broker can be talked to. What is read from files is taken up without a restart.
+fn refused(refusal: &Refusal) -> (Code, &'static str) {
+    match refusal {
+        Refusal::Tls(why) if why.contains("expired") => (codes::TLS_REFUSED, "renew the certificate that has expired"),
+        Refusal::Tls(why) if why.contains("another host") => (
+            codes::TLS_REFUSED,
+            "use the host name that the broker's certificate holds under brokers:, and in what the broker advertises",
+        ),
+        Refusal::Tls(why) if why.contains("not trusted") => {
+            (codes::TLS_REFUSED, "name the authority of the broker's certificate under security.ca")
+        }
+        Refusal::Tls(why) if why.contains("alert") => {
+            (codes::TLS_REFUSED, "the broker refuses our certificate: check security.certificate and security.key")
+        }
+        Refusal::Tls(_) => (codes::TLS_REFUSED, "check security.protocol, and certificates under security:"),
+        Refusal::Login(_) => (
+            codes::LOGIN_REFUSED,
+            "check the login under security.sasl; for a token its issuer, audience, scope and end, and the clocks",
+        ),
+        Refusal::Token(_) => {
+            (codes::TOKEN_REFUSED, "check token_endpoint, client_id, client_secret, scope and ca under security.sasl.oauth")
+        }
+        Refusal::Name(_) => (codes::BROKER_UNREACHABLE, "check the host names under brokers:, and the name service"),
+    }
 }
 
 /// What to allow, by the refusal that the client tells of (C046).

@@ -27,6 +27,8 @@ pub struct Metrics {
     pub(super) holds: IntCounterVec,
     pub(super) lost: IntCounterVec,
     pub(super) behind: IntGaugeVec,
+    standby_tasks: IntGaugeVec,
+    standby_records: IntCounterVec,
     dropped: IntCounterVec,
     dead_letters: IntCounterVec,
 }
@@ -74,6 +76,8 @@ impl Metrics {
             holds: counter(events::HOLDS)?,
             lost: counter(events::INPUT_LOST)?,
             behind: gauge(events::BEHIND)?,
+            standby_tasks: gauge(events::STANDBY_TASKS)?,
+            standby_records: counter(events::STANDBY_RECORDS)?,
             dropped: counter(events::DROPPED)?,
             dead_letters: counter(events::DEAD_LETTERS)?,
         })
@@ -86,6 +90,12 @@ impl Metrics {
     /// How many dead letters of this code a unit has written.
     pub fn dead_letters(&self, unit: &UnitName, code: Code) -> u64 {
         self.dead_letters.with_label_values(&[unit.as_str(), &*code.to_string()]).get()
+    }
+    pub(super) fn standby(&self, unit: &UnitName, tasks: usize) {
+        self.standby_tasks.with_label_values(&[unit.as_str()]).set(i64::try_from(tasks).unwrap_or(i64::MAX));
+    }
+    pub(super) fn standby_records(&self, unit: &UnitName, records: u64) {
+        self.standby_records.with_label_values(&[unit.as_str()]).inc_by(records);
     }
     /// Counts what the steps of a unit give up.
     pub(super) fn count_dropped(&self, unit: &UnitName) -> CountDropped {

@@ -3,7 +3,7 @@
 //! Read in this order: [`StreamThread`] (the loop), `transaction` (the only place that begins and commits), `running` and `tasks`
 //! (what a transaction holds of a task), `join` (assignment to running task), `recovery` (after faults), `held`
 //! (tasks that wait for what is away), `rebalance` (what the group gives and takes), [`KafkaStreams`] (a
-//! process with its threads).
+//! process with its threads), `standby` (copies of what others write).
 
 pub mod failpoint;
 mod faults;
@@ -20,6 +20,7 @@ mod recovery;
 mod restore;
 mod running;
 mod slots;
+mod standby;
 mod streams;
 mod tasks;
 mod thread;

@@ -60,6 +60,8 @@ pub struct RuntimeOptions {
     pub create_topics: bool,
     /// Topics whose loss a person has accepted: made anew and read from their start, whatever positions and stores say.
     pub accept_loss: BTreeSet<TopicName>,
+    /// Whether copies are kept of the stores that would come here if another process were gone.
+    pub standby: bool,
     /// Replication of created topics; −1 takes the broker's default.
     pub replication: i32,
 }
@@ -78,6 +80,7 @@ impl Default for RuntimeOptions {
             on_failure: OnFailure::StopAll,
             create_topics: false,
             accept_loss: BTreeSet::new(),
+            standby: false,
             replication: -1,
         }
     }

@@ -1,5 +1,6 @@
 //! A process with its stream threads.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use crate::time::SharedClock;
 use super::metrics::Metrics;
 use super::options::{OnFailure, RuntimeOptions, UnitRun};
 use super::slots::{self, Taken};
+use super::standby::{Served, StandbyThread};
 use super::thread::{StreamThread, ThreadSeed, ThreadState};
 use super::{ensure_topics, error_of, lost};
 
@@ -43,6 +45,7 @@ pub enum State {
 pub struct KafkaStreams {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    standby: Option<StandbyThread>,
 }
 
 struct Shared {
@@ -101,10 +104,12 @@ impl KafkaStreams {
         let plans: Vec<&UnitPlan> = units.iter().map(|u| &u.plan).collect();
         plans.iter().try_for_each(|p| lost::refuse_missing(cluster, p, &options.accept_loss))?;
         ensure_topics(&*admin, &plans, options)?;
-        let mut seats = Vec::new();
+        let (mut seats, mut served) = (Vec::new(), Vec::new());
         for UnitRun { plan, threads } in units {
             let plan = Arc::new(plan);
+            let mut of_unit = Served { plan: plan.clone(), slots: BTreeSet::new() };
             for taken in slots::choose(options.slots, &plan.unit, threads, state.dir())? {
+                of_unit.slots.insert(taken.number);
                 let slot = Slot { unit: plan.unit.clone(), group: plan.group.clone(), number: taken.number };
                 let seed = ThreadSeed {
                     cluster: cluster.clone(),
@@ -118,10 +123,12 @@ impl KafkaStreams {
                 };
                 seats.push((seed, taken));
             }
+            served.push(of_unit);
         }
         let board = Board { seats: seats.iter().map(|(s, _)| Seat::new(s.slot.name())).collect(), failure: None };
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), board: Mutex::new(board), changed: Condvar::new() });
-        let mut streams = Self { shared: shared.clone(), threads: Vec::new() };
+        let standby = options.standby.then(|| StandbyThread::start(cluster.clone(), state.clone(), served, metrics.clone()));
+        let mut streams = Self { shared: shared.clone(), threads: Vec::new(), standby };
         for (place, (seed, taken)) in seats.into_iter().enumerate() {
             match spawn(&shared, place, seed, taken) {
                 Ok(thread) => streams.threads.push(thread),
@@ -183,6 +190,7 @@ impl KafkaStreams {
     /// ended the process, where there was one, or `STOP_TIMEOUT` once `bound` has passed (what is open then is taken back by
     /// the broker).
     pub fn stop(mut self, bound: Duration) -> Result<()> {
+        drop(self.standby.take());
         self.shared.order_stop();
         let state = self.wait(bound, |_| false);
         if !matches!(state, State::Stopped | State::Failed) {

@@ -10,6 +10,7 @@ use crate::ids::{Partition, StoreName, TaskId, UnitName};
 use crate::time::{Clock, SystemClock, WallTime};
 
 use super::cache::CacheBudget;
+use super::copies::Copies;
 use super::disk::Disk;
 use super::global::{GlobalStore, Globals};
 use super::lock::try_lock;
@@ -48,6 +49,7 @@ struct Inner {
     writer: Writer,
     budget: Arc<CacheBudget>,
     views: StoreViews,
+    copies: Copies,
     /// Where there is no directory: what a disk would keep when a task closes.
     kept: Mutex<HashMap<(UnitName, StoreName, Partition), Arc<MemoryTable>>>,
     _lock: Option<File>,
@@ -86,18 +88,42 @@ impl StateManager {
                 writer,
                 budget,
                 views: StoreViews::default(),
+                copies: Copies::default(),
                 kept: Mutex::default(),
                 _lock: lock,
             }),
         })
     }
 
-    /// The stores of one task, standing where the disk has them. Local data that can't be caught up from its changelog is
-    /// dropped here: data without a position, and data older than the changelog keeps tombstones.
+    /// The stores of one task: the copy that is kept here, else standing where the disk has them.
     ///
     /// # Errors
     /// `STORE_FAILED` where a store can't be opened.
     pub fn task_stores(&self, unit: &UnitName, task: TaskId, specs: &[StoreSpec]) -> StoreResult<TaskStores> {
+        self.inner.copies.take(unit, task, |copy| {
+            let stores = copy.map_or_else(|| self.open_stores(unit, task, specs), Ok)?;
+            let listed = self.inner.views.list(unit, task.partition, &stores.tables());
+            Ok(stores.listed(listed))
+        })
+    }
+
+    /// The stores of a task as a copy; `None` while a task of this process has one of them.
+    ///
+    /// # Errors
+    /// `STORE_FAILED` where a store can't be opened.
+    pub fn open_copy(&self, unit: &UnitName, task: TaskId, specs: &[StoreSpec]) -> StoreResult<Option<TaskStores>> {
+        let in_use = specs.iter().any(|s| self.inner.views.of(unit, &s.name).iter().any(|v| v.partition == task.partition));
+        if in_use { Ok(None) } else { self.open_stores(unit, task, specs).map(Some) }
+    }
+
+    /// The copies of stores that other processes write.
+    pub fn copies(&self) -> &Copies {
+        &self.inner.copies
+    }
+
+    /// Local data that can't be caught up from its changelog is dropped here: data without a position, and data older than the
+    /// changelog keeps tombstones.
+    fn open_stores(&self, unit: &UnitName, task: TaskId, specs: &[StoreSpec]) -> StoreResult<TaskStores> {
         let writer = &self.inner.writer;
         writer.flush()?;
         let now = SystemClock.now().wall;
@@ -110,9 +136,7 @@ impl StateManager {
             }
             tables.push((spec.clone(), table));
         }
-        let shown: Vec<_> = tables.iter().map(|(spec, table)| (spec.name.clone(), table.clone())).collect();
-        let listed = self.inner.views.list(unit, task.partition, &shown);
-        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget).map(|stores| stores.listed(listed))
+        TaskStores::over(task.partition, tables, writer.clone(), &self.inner.budget)
     }
 
     /// The stores that are open here, for queries.

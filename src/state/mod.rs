@@ -95,6 +95,7 @@ pub type StoreResult<T> = Result<T, Error>;
 pub type Scan = Box<dyn Iterator<Item = StoreResult<(Bytes, Stored)>>>;
 
 mod cache;
+mod copies;
 mod disk;
 mod global;
 mod lock;
@@ -111,6 +112,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use copies::Copies;
 pub use global::{GlobalStore, Globals};
 pub use lock::SlotLock;
 pub use manager::{StateConfig, StateManager};

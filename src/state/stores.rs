@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::ids::{Partition, Tp};
+use crate::ids::{Partition, StoreName, Tp};
 use crate::offset::NextOffset;
 use crate::record::InRecord;
 use crate::time::{Clock, SystemClock};
@@ -64,6 +64,11 @@ impl TaskStores {
         };
         let stores = tables.into_iter().map(open).collect::<StoreResult<_>>()?;
         Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false, _listed: None })
+    }
+
+    /// Its stores by name, for queries.
+    pub(super) fn tables(&self) -> Vec<(StoreName, Table)> {
+        self.stores.iter().map(|s| (s.spec.name.clone(), s.table.clone())).collect()
     }
 
     pub(super) fn listed(self, listed: Listed) -> Self {

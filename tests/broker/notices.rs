@@ -46,6 +46,19 @@ dead_letters: {app}.dead
     dir
 }
 
+/// The same, whose target asks for the bearer token in `file`.
+pub fn topology_with_token(work: &Path, app: &str, file: &Path) -> PathBuf {
+    let dir = topology(work, app);
+    let path = dir.join("contracts/notices.yaml");
+    let contract = std::fs::read_to_string(&path).expect("reads");
+    let credentials = format!(
+        "target:\n  credentials: [{{ header: authorization, prefix: \"Bearer \", secret: {{ file: {} }} }}]\n",
+        file.display()
+    );
+    std::fs::write(&path, contract.replacen("target:\n", &credentials, 1)).expect("writes");
+    dir
+}
+
 /// Asks for a notice, for an hour.
 pub fn ask(app: &str, id: &str) {
     let topic = TopicName::from(format!("{app}.in"));
@@ -66,6 +79,8 @@ pub fn ask(app: &str, id: &str) {
 pub struct Service {
     pub url: String,
     posts: Arc<Mutex<Vec<Value>>>,
+    /// The bearer token that it wants; whoever comes with another one is refused for good.
+    wants: Arc<Mutex<Option<String>>>,
 }
 
 impl Service {
@@ -73,9 +88,14 @@ impl Service {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let posts = Arc::new(Mutex::new(Vec::new()));
-        let books = posts.clone();
-        std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| serve(stream, &books)));
-        Self { url, posts }
+        let wants = Arc::new(Mutex::new(None));
+        let (books, wanted) = (posts.clone(), wants.clone());
+        std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| serve(stream, &books, &wanted)));
+        Self { url, posts, wants }
+    }
+    /// From now on it answers nobody without this token.
+    pub fn wants(&self, token: &str) {
+        *self.wants.lock().expect("no panic") = Some(token.to_owned());
     }
     pub fn posts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
@@ -86,7 +106,7 @@ impl Service {
     }
 }
 
-fn serve(mut stream: TcpStream, books: &Mutex<Vec<Value>>) {
+fn serve(mut stream: TcpStream, books: &Mutex<Vec<Value>>, wants: &Mutex<Option<String>>) {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     // Small requests: whole once the head is there and as much body as it says.
     while !is_whole(&request) {
@@ -98,6 +118,11 @@ fn serve(mut stream: TcpStream, books: &Mutex<Vec<Value>>) {
     let text = String::from_utf8_lossy(&request).into_owned();
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let mut books = books.lock().expect("no panic");
+    let wanted = wants.lock().expect("no panic").as_ref().map(|token| format!("authorization: bearer {token}"));
+    if wanted.is_some_and(|w| !text.lines().any(|l| l.to_lowercase() == w)) {
+        let _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return;
+    }
     let (status, answer) = match text.starts_with("POST") {
         true => {
             books.push(serde_json::from_str(body).expect("JSON"));

@@ -43,6 +43,40 @@ pub fn deny(principal: &str, resource: i8, prefix: &str, operation: i8) {
     assert_eq!(i16::from_be_bytes([answer[12], answer[13]]), 0, "forbidding {principal} {prefix}");
 }
 
+/// Gives a user a password for SCRAM-SHA-512, or another one than before.
+pub fn scram(user: &str, password: &str) {
+    const ALTER_SCRAM: i16 = 51;
+    const SHA_512: u8 = 2;
+    const ITERATIONS: i32 = 4096;
+    let salt = uuid::Uuid::new_v4();
+    // Counts and lengths are one more than they are; a zero ends each structure.
+    let compact = |bytes: &[u8]| [&[bytes.len() as u8 + 1], bytes].concat();
+    let salted = salted(password.as_bytes(), salt.as_bytes(), ITERATIONS);
+    let one =
+        [&compact(user.as_bytes())[..], &[SHA_512], &ITERATIONS.to_be_bytes(), &compact(salt.as_bytes()), &compact(&salted), &[0]];
+    let answer = call(ALTER_SCRAM, 0, &[&[0, 1, 2][..], &one.concat(), &[0]].concat());
+    // After correlation, tag, throttle time, count and the user.
+    let at = 4 + 1 + 4 + 1 + 1 + user.len();
+    assert_eq!(i16::from_be_bytes([answer[at], answer[at + 1]]), 0, "the password of {user}: {answer:?}");
+}
+
+/// PBKDF2 with HMAC-SHA-512; one block is all that is needed.
+fn salted(password: &[u8], salt: &[u8], iterations: i32) -> Vec<u8> {
+    use hmac::{Hmac, Mac as _};
+    let mac = |data: &[u8]| {
+        let mut mac = Hmac::<sha2::Sha512>::new_from_slice(password).expect("any length");
+        mac.update(data);
+        mac.finalize().into_bytes().to_vec()
+    };
+    let mut last = mac(&[salt, &1i32.to_be_bytes()].concat());
+    let mut all = last.clone();
+    for _ in 1..iterations {
+        last = mac(&last);
+        all.iter_mut().zip(&last).for_each(|(a, b)| *a ^= b);
+    }
+    all
+}
+
 fn text(s: &str) -> Vec<u8> {
     [&(s.len() as i16).to_be_bytes()[..], s.as_bytes()].concat()
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::SecretRef;
+use crate::config::{SecretCommand, SecretRef};
 use crate::error::codes;
 use crate::time::parse_duration;
 
@@ -190,14 +190,15 @@ impl Node {
         None
     }
 
-    /// Where a secret is: `{ env: NAME }` or `{ file: PATH }`, read when it is used; both also under `{ secret: … }`.
+    /// Where a secret is: `{ env: NAME }`, `{ file: PATH }` or `{ command: [PROGRAM, …] }`, read when it is used; also under
+    /// `{ secret: … }`.
     pub fn secret(&self, d: &mut Diagnostics) -> Option<SecretRef> {
         let entries = match &self.kind {
-            Kind::Map(entries) if is_reference(entries) => entries,
+            Kind::Map(entries) if is_reference(entries) || is_command(entries) => entries,
             _ => {
                 // The line is not drawn: what stands there may be the secret itself.
                 d.general(codes::BAD_VALUE, format!("{:?}: a secret is named by a reference, never written out", self.at))
-                    .note("write { env: NAME } or { file: PATH }");
+                    .note("write { env: NAME }, { file: PATH } or { command: [PROGRAM, ARGUMENT] }");
                 return None;
             }
         };
@@ -205,6 +206,13 @@ impl Node {
         match name.text.as_str() {
             "secret" => target.secret(d),
             "env" => Some(SecretRef::Env(target.scalar_of("the name of a variable", d)?)),
+            "command" => {
+                let argv: Option<Vec<String>> = target.list().iter().map(|n| n.scalar().map(str::to_owned)).collect();
+                match argv.and_then(SecretCommand::new) {
+                    Some(command) => Some(SecretRef::Command(command)),
+                    None => target.wrong("a program with its arguments, such as [vault, read, -field=value, kafka]", d),
+                }
+            }
             _ => Some(SecretRef::File(self.relative(&target.scalar_of("a path", d)?))),
         }
     }
@@ -277,6 +285,11 @@ pub fn offline<T>(read: impl FnOnce() -> T) -> T {
 /// Whether this thread is within [`offline`].
 pub fn is_offline() -> bool {
     OFFLINE.get()
+}
+
+/// Only where a secret is wanted: a program is run for nothing else.
+fn is_command(entries: &[(Name, Node)]) -> bool {
+    matches!(entries, [(name, _)] if name.text == "command")
 }
 
 fn is_reference(entries: &[(Name, Node)]) -> bool {

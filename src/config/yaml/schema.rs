@@ -47,7 +47,7 @@ fn define(shape: &'static Shape, defs: &mut BTreeMap<&'static str, Value>) {
 
 fn of(takes: &'static Type, defs: &mut BTreeMap<&'static str, Value>) -> Value {
     match takes {
-        Type::Text => json!({ "anyOf": [{ "type": ["string", "number", "boolean"] }, reference()] }),
+        Type::Text => json!({ "anyOf": [{ "type": ["string", "number", "boolean"] }, reference(&["env", "file", "secret"])] }),
         Type::Integer => json!({ "type": "integer" }),
         Type::Number => json!({ "type": "number" }),
         Type::Boolean => json!({ "type": "boolean" }),
@@ -55,7 +55,7 @@ fn of(takes: &'static Type, defs: &mut BTreeMap<&'static str, Value>) -> Value {
         Type::Size => json!({ "type": "string", "pattern": r"^[0-9._]+ ?(B|[KMG]i?B)$" }),
         Type::Rate => json!({ "type": "string", "pattern": r"^[0-9._]+ ?[kKMG]?/.+$" }),
         Type::Expression => json!({ "type": ["string", "number", "boolean"], "maxLength": 4096 }),
-        Type::Secret => reference(),
+        Type::Secret => reference(&["env", "file", "command", "secret"]),
         Type::Word(words) => json!({ "enum": words }),
         Type::List(inner) => {
             let inner = of(inner, defs);
@@ -71,8 +71,8 @@ fn of(takes: &'static Type, defs: &mut BTreeMap<&'static str, Value>) -> Value {
     }
 }
 
-fn reference() -> Value {
+fn reference(to: &[&str]) -> Value {
     let one =
-        |name: &str| json!({ "type": "object", "additionalProperties": false, "required": [name], "properties": { name: {} } });
-    json!({ "anyOf": [one("env"), one("file"), one("secret")] })
+        |name: &&str| json!({ "type": "object", "additionalProperties": false, "required": [name], "properties": { *name: {} } });
+    json!({ "anyOf": to.iter().map(one).collect::<Vec<_>>() })
 }

@@ -6,22 +6,26 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as Cx, Poll, Wake as StdWake, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use rdkafka::Offset;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic as RdTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::metadata::MetadataTopic;
+use rdkafka::metadata::{Metadata, MetadataTopic};
 use rdkafka::types::RDKafkaRespErr;
 
 use super::context::Context;
 use super::{RdCluster, convert, creation};
 use crate::ids::{GroupId, TopicName, Tp};
-use crate::kafka::{Admin, Class, Isolation, KResult, KafkaFault, Member, NewTopic, TopicInfo};
+use crate::kafka::{Admin, Class, Isolation, KResult, KafkaFault, Member, NewTopic, Refusal, TopicInfo};
 use crate::offset::NextOffset;
 use crate::time::WallTime;
 
 const NAME: &str = "readback-admin";
+/// Of a question that a refusal may cut short.
+const SLICE: Duration = Duration::from_millis(500);
+const MAKING: &str = "creating the admin client";
 
 /// An admin client, and a consumer for metadata: a producer's would create the topic it asks for.
 pub(super) struct RdAdmin {
@@ -61,24 +65,46 @@ fn topic_info(topic: &MetadataTopic) -> TopicInfo {
 
 impl RdAdmin {
     pub(super) fn new(cluster: &RdCluster) -> KResult<Self> {
-        let admin = cluster
-            .base(NAME)
-            .create_with_context(Context::new(NAME))
-            .map_err(|e| creation("creating the admin client", NAME, &e))?;
-        let metadata = cluster
-            .consumer(NAME, NAME, Isolation::Committed)
-            .create_with_context(Context::new(NAME))
-            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        let metadata = cluster.make_consumer(MAKING, NAME, &cluster.consumer(NAME, NAME, Isolation::Committed))?;
+        let admin: AdminClient<Context> =
+            cluster.base(NAME).create_with_context(cluster.context(NAME)).map_err(|e| creation(MAKING, NAME, &e))?;
+        admin.inner().context().keep(admin.inner());
         Ok(Self { cluster: cluster.clone(), admin, metadata })
     }
 
     fn fault(&self, doing: &'static str, to: impl std::fmt::Display, e: &KafkaError) -> KafkaFault {
+        self.is_refused();
         convert::fault(self.metadata.client(), doing, to, e)
     }
 
     fn options(&self) -> AdminOptions {
+        self.admin.inner().context().keep(self.admin.inner());
         let limit = self.cluster.config().request;
         AdminOptions::new().request_timeout(Some(limit)).operation_timeout(Some(limit))
+    }
+
+    fn metadata(&self) -> &BaseConsumer<Context> {
+        self.metadata.context().keep(self.metadata.client());
+        &self.metadata
+    }
+
+    /// Asks for one topic or all, in slices: whom a broker refuses need not wait for the end of the time.
+    fn fetch(&self, topic: Option<&str>) -> Result<Metadata, KafkaError> {
+        let until = Instant::now() + self.cluster.config().request;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.metadata().fetch_metadata(topic, left.min(SLICE)) {
+                Err(e) if left <= SLICE || self.is_refused() => return Err(e),
+                Err(_) => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// Whether login or certificates are refused. Nothing is read by this consumer, but its log, which says so, comes that way.
+    fn is_refused(&self) -> bool {
+        while self.metadata.poll(Duration::ZERO).is_some() {}
+        matches!(self.metadata.context().refusal(), Some(Refusal::Tls(_) | Refusal::Login(_)))
     }
 
     fn settings(&self, of: &ResourceSpecifier<'_>, to: &str) -> KResult<BTreeMap<String, String>> {
@@ -95,10 +121,7 @@ impl RdAdmin {
 
 impl Admin for RdAdmin {
     fn topic(&self, name: &TopicName) -> KResult<Option<TopicInfo>> {
-        let found = self
-            .metadata
-            .fetch_metadata(Some(name.as_str()), self.cluster.config().request)
-            .map_err(|e| self.fault("asking for a topic", name, &e))?;
+        let found = self.fetch(Some(name.as_str())).map_err(|e| self.fault("asking for a topic", name, &e))?;
         let Some(topic) = found.topics().iter().find(|t| t.name() == name.as_str()) else { return Ok(None) };
         match topic.error() {
             None => Ok(Some(topic_info(topic))),
@@ -110,10 +133,7 @@ impl Admin for RdAdmin {
     }
 
     fn topics(&self) -> KResult<Vec<TopicInfo>> {
-        let found = self
-            .metadata
-            .fetch_metadata(None, self.cluster.config().request)
-            .map_err(|e| self.fault("asking for topics", &self.cluster.config().brokers, &e))?;
+        let found = self.fetch(None).map_err(|e| self.fault("asking for topics", &self.cluster.config().brokers, &e))?;
         Ok(found.topics().iter().filter(|t| t.error().is_none()).map(topic_info).collect())
     }
 
@@ -122,10 +142,7 @@ impl Admin for RdAdmin {
     }
 
     fn broker_config(&self) -> KResult<BTreeMap<String, String>> {
-        let found = self
-            .metadata
-            .fetch_metadata(None, self.cluster.config().request)
-            .map_err(|e| self.fault("asking for brokers", &self.cluster.config().brokers, &e))?;
+        let found = self.fetch(None).map_err(|e| self.fault("asking for brokers", &self.cluster.config().brokers, &e))?;
         let none = || KafkaFault::new(Class::Retry, "asking for brokers", &self.cluster.config().brokers, "no broker answers");
         let broker = found.brokers().first().ok_or_else(none)?.id();
         self.settings(&ResourceSpecifier::Broker(broker), &format!("broker {broker}"))
@@ -166,11 +183,8 @@ impl Admin for RdAdmin {
     fn committed(&self, group: &GroupId, tps: &[Tp]) -> KResult<Vec<(Tp, NextOffset)>> {
         const DOING: &str = "reading committed offsets";
         // It never subscribes, so it asks the group's coordinator without being a member.
-        let asking: BaseConsumer<Context> = self
-            .cluster
-            .consumer(NAME, group.as_str(), Isolation::Committed)
-            .create_with_context(Context::new(NAME))
-            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        let asking =
+            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed))?;
         let found = asking
             .committed_offsets(convert::partitions(tps), self.cluster.config().request)
             .map_err(|e| self.fault(DOING, group, &e))?;
@@ -198,11 +212,8 @@ impl Admin for RdAdmin {
     fn reposition(&self, group: &GroupId, to: &[(Tp, NextOffset)]) -> KResult<()> {
         const DOING: &str = "setting positions";
         // It never subscribes: the coordinator takes positions from outside only where the group has no member.
-        let setting: BaseConsumer<Context> = self
-            .cluster
-            .consumer(NAME, group.as_str(), Isolation::Committed)
-            .create_with_context(Context::new(NAME))
-            .map_err(|e| creation("creating the admin client", NAME, &e))?;
+        let setting =
+            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed))?;
         let list = convert::positions(to.iter().map(|(tp, next)| (tp, *next)))?;
         setting.commit(&list, CommitMode::Sync).map_err(|e| self.fault(DOING, group, &e))
     }
@@ -223,7 +234,7 @@ impl Admin for RdAdmin {
         const DOING: &str = "looking for a time";
         let asked = convert::positions(tps.iter().map(|tp| (tp, NextOffset(time.0))))?;
         let found =
-            self.metadata.offsets_for_times(asked, self.cluster.config().request).map_err(|e| self.fault(DOING, time, &e))?;
+            self.metadata().offsets_for_times(asked, self.cluster.config().request).map_err(|e| self.fault(DOING, time, &e))?;
         let position = |at| match at {
             Offset::Offset(at) => Some(NextOffset(at)),
             _ => None,
@@ -233,7 +244,7 @@ impl Admin for RdAdmin {
 
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {
         let found = self
-            .metadata
+            .metadata()
             .fetch_group_list(Some(group.as_str()), self.cluster.config().request)
             .map_err(|e| self.fault("listing members", group, &e))?;
         let members = found.groups().iter().filter(|g| g.name() == group.as_str()).flat_map(|g| g.members());
@@ -241,10 +252,7 @@ impl Admin for RdAdmin {
     }
 
     fn brokers(&self) -> KResult<u32> {
-        let found = self
-            .metadata
-            .fetch_metadata(None, self.cluster.config().request)
-            .map_err(|e| self.fault("asking for brokers", &self.cluster.config().brokers, &e))?;
+        let found = self.fetch(None).map_err(|e| self.fault("asking for brokers", &self.cluster.config().brokers, &e))?;
         Ok(u32::try_from(found.brokers().len()).unwrap_or(u32::MAX))
     }
 }

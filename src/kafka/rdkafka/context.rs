@@ -1,12 +1,12 @@
 //! What the client calls back: rebalances, which only queue here, and its log.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::TopicPartitionList;
-use rdkafka::client::ClientContext;
+use rdkafka::client::{Client, ClientContext};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult};
@@ -14,8 +14,10 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 use rdkafka::types::RDKafkaRespErr;
 
-use super::convert;
-use crate::kafka::{Assigned, Input, Revoked};
+use super::login::{Credentials, Login};
+use super::refusal::Refusals;
+use super::{convert, raw};
+use crate::kafka::{Assigned, Input, Refusal, Revoked};
 
 /// Shared by a client and its owner.
 pub(super) struct Context {
@@ -26,21 +28,48 @@ pub(super) struct Context {
     closing: AtomicBool,
     /// When it was last told that a broker refuses us.
     refused: Mutex<Option<Instant>>,
+    refusals: Arc<Refusals>,
+    login: Option<Arc<Login>>,
+    /// What the client was handed last, and the certificates it was made with.
+    handed: AtomicU64,
+    certificates: u64,
 }
 
 /// How often a refusal is told.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// Whether the client could not even begin to talk: names, certificates, logins. Trying again will not help, and calls only say that the
-/// broker could not be reached.
-fn is_refusal(facility: &str, message: &str) -> bool {
-    facility == "FAIL" && ["uthentication", "SSL", "ertificate", "Failed to resolve"].iter().any(|sign| message.contains(sign))
-}
-
 impl Context {
-    pub fn new(name: impl Into<String>) -> Self {
+    /// Of a client that is made now: its certificates are those of this moment, or younger.
+    pub fn of(name: impl Into<String>, refusals: Arc<Refusals>, login: Option<Arc<Login>>) -> Self {
         let (waiting, closing) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { name: name.into(), rebalances: Mutex::default(), waiting, closing, refused: Mutex::default() }
+        let certificates = login.as_ref().map_or(0, |l| l.certificates());
+        let (rebalances, refused, handed) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self { name: name.into(), rebalances, waiting, closing, refused, refusals, login, handed, certificates }
+    }
+    /// What we were refused for lately.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusals.fresh()
+    }
+    /// Hands the client the password or token of now where it is a new one. One load where it is not.
+    pub fn keep(&self, client: &Client<Self>) {
+        let Some(login) = &self.login else { return };
+        let version = login.version();
+        if self.handed.load(Ordering::Acquire) == version {
+            return;
+        }
+        self.handed.store(version, Ordering::Release);
+        let handed = match login.credentials() {
+            Some(Credentials::Password(user, password)) => raw::set_password(client, &user, password.expose()),
+            Some(Credentials::Token(t)) => raw::set_token(client, t.value.expose(), t.until_ms, &t.principal),
+            None => Ok(()),
+        };
+        if let Err(why) = handed {
+            tracing::warn!(target: "kafka", client = %self.name, "the client does not take its new login: {why}");
+        }
+    }
+    /// Whether certificates have changed since the client was made.
+    pub fn is_outdated(&self) -> bool {
+        self.login.as_ref().is_some_and(|l| l.certificates() != self.certificates)
     }
     /// Whether a refusal is to be told now.
     fn is_news(&self) -> bool {
@@ -78,12 +107,17 @@ pub(super) fn unassign_all(consumer: &BaseConsumer<Context>) -> KafkaResult<()> 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         let name = &self.name;
+        let refusal = self.refusals.note(facility, message);
+        if let (Some(Refusal::Login(_)), Some(login)) = (&refusal, &self.login) {
+            login.doubt();
+        }
         match level {
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
                 tracing::warn!(target: "kafka", client = %name, facility, "{message}");
             }
-            _ if is_refusal(facility, message) && self.is_news() => {
-                tracing::warn!(target: "kafka", client = %name, "the broker can't be talked to: {message}");
+            _ if refusal.is_some() && self.is_news() => {
+                let why = refusal.as_ref().map_or(message, Refusal::why);
+                tracing::warn!(target: "kafka", client = %name, "the broker can't be talked to: {why}");
             }
             // A lost connection is the client's daily business; what matters comes as a fault of some call.
             _ => tracing::debug!(target: "kafka", client = %name, facility, "{message}"),
@@ -125,14 +159,10 @@ impl ProducerContext for Context {
 mod tests {
     use super::*;
 
-    /// If this broke, a wrong password would look like a broker that is away, or each try would be a line in the log.
+    /// If this broke, each try of a client that is refused would be a line in the log.
     #[test]
     fn what_refuses_us_is_told_once_a_minute() {
-        let message =
-            "sasl_plaintext://b:1/bootstrap: SASL authentication error: Authentication failed: Invalid username or password";
-        assert!(is_refusal("FAIL", message) && is_refusal("FAIL", "b:1: Failed to resolve 'b:1': Name or service not known"));
-        assert!(!is_refusal("FAIL", "b:1: Connect to ipv4#127.0.0.1:1 failed: Connection refused"));
-        let context = Context::new("a");
+        let context = Context::of("a", Arc::default(), None);
         assert!(context.is_news() && !context.is_news());
     }
 }

@@ -1,11 +1,12 @@
 //! Between the client's words and ours: records, positions, error classes.
 
 use bytes::Bytes;
-use rdkafka::client::{Client, ClientContext};
+use rdkafka::client::Client;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as E};
 use rdkafka::message::{BorrowedMessage, Header as RdHeader, Headers as _, Message as _, OwnedHeaders};
 use rdkafka::{Offset as RdOffset, TopicPartitionList};
 
+use super::context::Context;
 use crate::ids::Tp;
 use crate::kafka::{Class, KResult, KafkaFault};
 use crate::offset::{NextOffset, Offset};
@@ -76,8 +77,6 @@ fn class_of_code(code: E) -> Option<Class> {
         | E::GroupAuthorizationFailed
         | E::ClusterAuthorizationFailed
         | E::TransactionalIdAuthorizationFailed
-        | E::SaslAuthenticationFailed
-        | E::Authentication
         | E::InvalidTransactionTimeout
         // C028: a record that is too large stays so; trying again would go round for ever.
         | E::MessageSizeTooLarge
@@ -123,16 +122,13 @@ fn class_of_transaction(code: E, fatal: bool, abort: bool, retriable: bool) -> C
 }
 
 /// A fault from the client's error; a fatal state of the client goes before what the error itself says.
-pub(super) fn fault<C: ClientContext>(
-    client: &Client<C>,
-    doing: &'static str,
-    to: impl std::fmt::Display,
-    error: &KafkaError,
-) -> KafkaFault {
-    match client.fatal_error() {
+pub(super) fn fault(client: &Client<Context>, doing: &'static str, to: impl std::fmt::Display, error: &KafkaError) -> KafkaFault {
+    let fault = match client.fatal_error() {
         Some((code, why)) => KafkaFault::new(class(error, Some(code)), doing, to, format!("{error}; fatal {code:?}: {why}")),
         None => KafkaFault::new(class(error, None), doing, to, error),
-    }
+    };
+    // A refused login stays a fault that passes: the secret may be under way to us, or to the broker.
+    fault.refused(client.context().refusal())
 }
 
 /// A fault where there is no client to ask.

@@ -5,11 +5,14 @@ mod bare;
 mod context;
 mod convert;
 mod ghost;
+mod login;
 mod patience;
 mod raw;
 mod reader;
+mod refusal;
 mod sink;
 mod source;
+mod token;
 
 pub use bare::{Copy, Feed};
 pub use reader::RdReader;
@@ -17,13 +20,20 @@ pub use sink::RdSink;
 pub use source::RdSource;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
+use rdkafka::producer::{BaseProducer, Producer as _};
 
-use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Reader, Slot, TxLimits, TxSink as _, Wake};
+use self::context::Context;
+use self::login::Login;
+use self::refusal::Refusals;
+use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Reader, Refusal, Slot, TxLimits, TxSink as _, Wake};
+use crate::config::Security;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{Partition, SlotName, TopicName};
 use crate::offset::NextOffset;
@@ -42,6 +52,8 @@ pub struct RdConfig {
     pub request: Duration,
     /// How long [`committed`](super::Source::committed) waits before it says `Blocked`.
     pub offsets: Duration,
+    /// TLS and login; what it reads from files may change while clients run.
+    pub security: Option<Security>,
     /// Other client settings, handed on as they are. Those that the product owns are refused.
     pub settings: BTreeMap<String, String>,
 }
@@ -55,6 +67,7 @@ impl RdConfig {
             cooperative: false,
             request: Duration::from_secs(10),
             offsets: Duration::from_millis(500),
+            security: None,
             settings: BTreeMap::new(),
         }
     }
@@ -85,7 +98,14 @@ pub const RESERVED: &[(&str, &str)] = &[
 
 /// A real cluster.
 #[derive(Clone, Debug)]
-pub struct RdCluster(Arc<RdConfig>);
+pub struct RdCluster(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: RdConfig,
+    login: Option<Arc<Login>>,
+    refusals: Arc<Refusals>,
+}
 
 impl RdCluster {
     /// Checks the settings; connects to nothing yet.
@@ -99,27 +119,61 @@ impl RdCluster {
                 return Err(Error::new(codes::RESERVED_SETTING, Fault::Configuration, what).next(format!("remove {key}")));
             }
         }
-        let cluster = Self(Arc::new(config));
+        let refusals = Arc::new(Refusals::new(ca_of(&config)));
+        let login = config.security.as_ref().map(|s| Login::new(s, refusals.clone())).transpose()?;
+        let cluster = Self(Arc::new(Shared { config, login, refusals }));
         match cluster.base("checked").create_native_config() {
             Err(KafkaError::ClientConfig(_, why, key, _)) => {
                 let what = format!("the client setting {key} can't be set: {why}");
-                Err(Error::new(codes::BAD_VALUE, Fault::Configuration, what)
-                    .next("see the client's list of settings, or leave it out"))
+                let next = match why.contains("not available at build time") || why.contains("built with") {
+                    true => "build with --features ssl (OpenSSL of the system) or ssl-vendored: this build has no TLS",
+                    false => "see the client's list of settings, or leave it out",
+                };
+                Err(Error::new(codes::BAD_VALUE, Fault::Configuration, what).next(next))
             }
             _ => Ok(cluster),
         }
     }
 
     fn config(&self) -> &RdConfig {
-        &self.0
+        &self.0.config
+    }
+
+    /// What a client calls back.
+    fn context(&self, name: &str) -> Context {
+        Context::of(name, self.0.refusals.clone(), self.0.login.clone())
+    }
+
+    /// A consumer that signs in with what holds now.
+    fn make_consumer(&self, what: &'static str, name: &str, config: &ClientConfig) -> KResult<BaseConsumer<Context>> {
+        self.signed_in()?;
+        let made: BaseConsumer<Context> = config.create_with_context(self.context(name)).map_err(|e| creation(what, name, &e))?;
+        made.context().keep(made.client());
+        Ok(made)
+    }
+
+    /// A producer that signs in with what holds now.
+    fn make_producer(&self, what: &'static str, name: &str, config: &ClientConfig) -> KResult<BaseProducer<Context>> {
+        self.signed_in()?;
+        let made: BaseProducer<Context> = config.create_with_context(self.context(name)).map_err(|e| creation(what, name, &e))?;
+        made.context().keep(made.client());
+        Ok(made)
+    }
+
+    /// Waits for what a new client needs to sign in.
+    fn signed_in(&self) -> KResult<()> {
+        self.0.login.as_ref().map_or(Ok(()), |login| login.ready(self.config().request))
     }
 
     fn base(&self, client_id: &str) -> ClientConfig {
         let mut c = ClientConfig::new();
-        for (key, value) in &self.0.settings {
+        for (key, value) in &self.config().settings {
             c.set(key, value);
         }
-        c.set("bootstrap.servers", &self.0.brokers).set("client.id", client_id);
+        if let Some(login) = &self.0.login {
+            login.put(&mut c);
+        }
+        c.set("bootstrap.servers", &self.config().brokers).set("client.id", client_id);
         self.default(&mut c, "reconnect.backoff.ms", "50");
         self.default(&mut c, "reconnect.backoff.max.ms", "1000");
         self.default(&mut c, "socket.nagle.disable", "true");
@@ -127,7 +181,7 @@ impl RdCluster {
     }
 
     fn default(&self, c: &mut ClientConfig, key: &str, value: &str) {
-        if !self.0.settings.contains_key(key) {
+        if !self.config().settings.contains_key(key) {
             c.set(key, value);
         }
     }
@@ -140,7 +194,7 @@ impl RdCluster {
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
             // Of members only, but the client compares it with other settings everywhere.
-            .set("session.timeout.ms", self.0.session.as_millis().to_string())
+            .set("session.timeout.ms", self.config().session.as_millis().to_string())
             .set(
                 "isolation.level",
                 match isolation {
@@ -158,10 +212,10 @@ impl RdCluster {
 
     fn member(&self, slot: &Slot) -> ClientConfig {
         let name = slot.name();
-        let session = self.0.session.as_millis();
+        let session = self.config().session.as_millis();
         let mut c = self.consumer(name.as_str(), slot.group.as_str(), Isolation::Committed);
         c.set("group.instance.id", name.as_str())
-            .set("partition.assignment.strategy", if self.0.cooperative { "cooperative-sticky" } else { "range" });
+            .set("partition.assignment.strategy", if self.config().cooperative { "cooperative-sticky" } else { "range" });
         self.default(&mut c, "heartbeat.interval.ms", &(session / 10).clamp(100, 3_000).to_string());
         c
     }
@@ -226,9 +280,19 @@ impl Cluster for RdCluster {
     }
 }
 
+/// The authorities that brokers' certificates must go back to, however they were given.
+fn ca_of(config: &RdConfig) -> Option<PathBuf> {
+    let raw = || config.settings.get("ssl.ca.location").map(PathBuf::from);
+    config.security.as_ref().map_or_else(raw, |s| s.ca.clone())
+}
+
 /// A fault of creating a client.
 fn creation(what: &'static str, to: impl std::fmt::Display, e: &rdkafka::error::KafkaError) -> KafkaFault {
-    convert::clientless(what, to, e)
+    let fault = convert::clientless(what, to, e);
+    // Certificates and keys are read when a client is made.
+    let tls = fault.detail.contains("ssl.") || fault.detail.contains("SSL");
+    let refusal = tls.then(|| Refusal::Tls(fault.detail.clone()));
+    fault.refused(refusal)
 }
 
 #[cfg(test)]

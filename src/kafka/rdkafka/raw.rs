@@ -2,12 +2,16 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::bindings as c;
 use rdkafka::client::{Client, ClientContext};
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
+
+use super::context::Context;
 
 const NO_ERROR: c::rd_kafka_resp_err_t = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -26,13 +30,16 @@ pub(super) struct Report<'a> {
 }
 
 /// The event queue of a producer, served by the thread that owns it: no polling thread, no spinning, no locks.
-pub(super) struct Reports(*mut c::rd_kafka_queue_t);
+pub(super) struct Reports {
+    queue: *mut c::rd_kafka_queue_t,
+    context: Arc<Context>,
+}
 
 impl Reports {
     /// To be dropped before the client.
-    pub fn of<C: ClientContext>(client: &Client<C>) -> Self {
+    pub fn of(client: &Client<Context>) -> Self {
         // SAFETY: the client lives; the queue is counted and given back in `drop`.
-        Self(unsafe { c::rd_kafka_queue_get_main(client.native_ptr()) })
+        Self { queue: unsafe { c::rd_kafka_queue_get_main(client.native_ptr()) }, context: client.context().clone() }
     }
 
     /// Takes one event, waiting at most `wait`, and hands out the reports in it. Tells whether there was one.
@@ -40,7 +47,7 @@ impl Reports {
         // SAFETY: the queue lives as long as self; the event is owned here and destroyed once, after its last use; messages and
         // topic handles belong to the event.
         unsafe {
-            let event = c::rd_kafka_queue_poll(self.0, millis(wait));
+            let event = c::rd_kafka_queue_poll(self.queue, millis(wait));
             if event.is_null() {
                 return false;
             }
@@ -68,7 +75,8 @@ impl Reports {
                 c::RD_KAFKA_EVENT_LOG => {
                     let (mut facility, mut text, mut level) = (std::ptr::null(), std::ptr::null(), 0);
                     if c::rd_kafka_event_log(event, &mut facility, &mut text, &mut level) == 0 {
-                        tracing::debug!(target: "kafka", level, "{}", CStr::from_ptr(text).to_string_lossy());
+                        let (facility, text) = (CStr::from_ptr(facility).to_string_lossy(), CStr::from_ptr(text).to_string_lossy());
+                        self.context.log(level_of(level), &facility, &text);
                     }
                 }
                 _ => {}
@@ -82,7 +90,60 @@ impl Reports {
 impl Drop for Reports {
     fn drop(&mut self) {
         // SAFETY: got in `of`, given back once.
-        unsafe { c::rd_kafka_queue_destroy(self.0) }
+        unsafe { c::rd_kafka_queue_destroy(self.queue) }
+    }
+}
+
+/// Of syslog; what is worse than an error is told at once.
+fn level_of(level: i32) -> RDKafkaLogLevel {
+    match level {
+        ..=2 => RDKafkaLogLevel::Critical,
+        3 => RDKafkaLogLevel::Error,
+        4 => RDKafkaLogLevel::Warning,
+        _ => RDKafkaLogLevel::Info,
+    }
+}
+
+/// From now on connections are signed in with this password; those that are signed in stay so.
+pub(super) fn set_password<C: ClientContext>(client: &Client<C>, user: &str, password: &str) -> Result<(), String> {
+    let text = |s: &str| CString::new(s).map_err(|_| "it holds a zero byte".to_owned());
+    let (user, password) = (text(user)?, text(password)?);
+    // SAFETY: all pointers live during the call, which copies both texts; the error is given back once.
+    unsafe {
+        let error = c::rd_kafka_sasl_set_credentials(client.native_ptr(), user.as_ptr(), password.as_ptr());
+        if error.is_null() {
+            return Ok(());
+        }
+        let why = CStr::from_ptr(c::rd_kafka_error_string(error)).to_string_lossy().into_owned();
+        c::rd_kafka_error_destroy(error);
+        Err(why)
+    }
+}
+
+/// From now on connections are signed in with this token, which ends at `until_ms` since the epoch.
+pub(super) fn set_token<C: ClientContext>(client: &Client<C>, token: &str, until_ms: i64, principal: &str) -> Result<(), String> {
+    let text = |s: &str| CString::new(s).map_err(|_| "it holds a zero byte".to_owned());
+    let (token, principal) = (text(token)?, text(principal)?);
+    let mut why = [0; 512];
+    // SAFETY: all pointers live during the call, which copies the texts and writes no more than it is told into `why`.
+    let done = unsafe {
+        let (extensions, count) = (std::ptr::null_mut(), 0);
+        let (to, room) = (why.as_mut_ptr(), why.len());
+        c::rd_kafka_oauthbearer_set_token(
+            client.native_ptr(),
+            token.as_ptr(),
+            until_ms,
+            principal.as_ptr(),
+            extensions,
+            count,
+            to,
+            room,
+        )
+    };
+    match done {
+        NO_ERROR => Ok(()),
+        // SAFETY: the call ended the text with a zero.
+        _ => Err(unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy().into_owned()),
     }
 }
 

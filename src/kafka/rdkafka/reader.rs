@@ -7,7 +7,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 
 use super::context::Context;
-use super::{RdCluster, convert, creation, raw};
+use super::{RdCluster, convert, raw};
 use crate::ids::Tp;
 use crate::kafka::{Isolation, KResult, Reader};
 use crate::offset::NextOffset;
@@ -20,6 +20,8 @@ const NAME: &str = "readback-reader";
 pub struct RdReader {
     cluster: RdCluster,
     isolation: Isolation,
+    /// How long a request waits at the broker for more records; `None`: as the client does.
+    wait: Option<Duration>,
     start: Vec<(Tp, NextOffset)>,
     consumer: BaseConsumer<Context>,
     /// Made when the ends by the other isolation are asked for.
@@ -31,14 +33,30 @@ fn consumer(cluster: &RdCluster, isolation: Isolation, wait: Option<Duration>) -
     if let Some(wait) = wait {
         config.set("fetch.wait.max.ms", wait.as_millis().to_string());
     }
-    config.create_with_context(Context::new(NAME)).map_err(|e| creation("creating a reader", NAME, &e))
+    cluster.make_consumer("creating a reader", NAME, &config)
 }
 
 impl RdReader {
-    /// `wait`: how long a request waits at the broker for more records; `None`: as the client does.
     pub(super) fn new(cluster: RdCluster, isolation: Isolation, wait: Option<Duration>) -> KResult<Self> {
         let consumer = consumer(&cluster, isolation, wait)?;
-        Ok(Self { cluster, isolation, start: Vec::new(), consumer, other: None })
+        Ok(Self { cluster, isolation, wait, start: Vec::new(), consumer, other: None })
+    }
+
+    /// Signs in with what holds now; where certificates changed, by a new client that goes on where this one stands.
+    fn keep(&mut self) -> KResult<()> {
+        self.consumer.context().keep(self.consumer.client());
+        if !self.consumer.context().is_outdated() {
+            return Ok(());
+        }
+        let here: Vec<_> = self.start.iter().filter_map(|(tp, _)| Some((tp.clone(), self.position(tp)?))).collect();
+        match consumer(&self.cluster, self.isolation, self.wait) {
+            Ok(next) => (self.consumer, self.other) = (next, None),
+            Err(fault) => {
+                tracing::warn!(%fault, "the replaced certificate can't be used; the reader stays as it is");
+                return Ok(());
+            }
+        }
+        self.assign(&here)
     }
 }
 
@@ -50,6 +68,7 @@ impl Reader for RdReader {
     }
 
     fn poll(&mut self, limit: Duration) -> KResult<Option<InRecord>> {
+        self.keep()?;
         match self.consumer.poll(limit) {
             // At an end the caller looks at the position before it waits on.
             None | Some(Err(KafkaError::PartitionEOF(_))) => Ok(None),
@@ -68,6 +87,7 @@ impl Reader for RdReader {
     }
 
     fn ends(&mut self, tp: &Tp, isolation: Isolation) -> KResult<(NextOffset, NextOffset)> {
+        self.keep()?;
         if isolation != self.isolation && self.other.is_none() {
             self.other = Some(consumer(&self.cluster, isolation, None)?);
         }
@@ -75,6 +95,7 @@ impl Reader for RdReader {
             Some(other) if isolation != self.isolation => other,
             _ => &self.consumer,
         };
+        asked.context().keep(asked.client());
         asked
             .fetch_watermarks(tp.topic.as_str(), tp.partition.0, self.cluster.config().request)
             .map(|(low, high)| (NextOffset(low), NextOffset(high)))

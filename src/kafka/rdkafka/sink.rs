@@ -10,7 +10,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use super::context::Context;
 use super::patience::Patience;
 use super::raw::{self, Report, Reports};
-use super::{RdCluster, convert, creation};
+use super::{RdCluster, convert};
 use crate::ids::{Partition, SlotName, Tp};
 use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
 use crate::offset::NextOffset;
@@ -130,10 +130,7 @@ fn produce(producer: &BaseProducer<Context>, record: &OutRecord<'_>, tag: usize)
 
 impl RdSink {
     pub(super) fn new(cluster: &RdCluster, name: &SlotName, limits: TxLimits) -> KResult<Self> {
-        let producer: BaseProducer<Context> = cluster
-            .transactional(name, limits)
-            .create_with_context(Context::new(name.as_str()))
-            .map_err(|e| creation("creating the producer", name, &e))?;
+        let producer = cluster.make_producer("creating the producer", name.as_str(), &cluster.transactional(name, limits))?;
         let reports = Reports::of(producer.client());
         let (name, producer) = (name.clone(), Arc::new(producer));
         Ok(Self { name, limits, sent: 0, seen: Seen::default(), reports, producer, patience: Patience::default() })
@@ -145,6 +142,7 @@ impl RdSink {
 
     /// Takes every report that is there.
     fn serve(&mut self) {
+        self.producer.context().keep(self.producer.client());
         while self.serve_one(Duration::ZERO) {}
     }
 
@@ -215,6 +213,15 @@ impl TxSink for RdSink {
 
     fn begin(&mut self) -> KResult<()> {
         self.serve();
+        if self.producer.context().is_outdated() {
+            // Between two transactions nothing is lost by it; a connection that breaks later could not be made again.
+            return Err(KafkaFault::new(
+                Class::Rebuild,
+                "begin",
+                &self.name,
+                "a certificate was replaced: a new client takes over",
+            ));
+        }
         (self.seen.refused, self.seen.time_refused) = (None, false);
         self.producer.begin_transaction().map_err(|e| self.fault("begin", &e))
     }
@@ -303,10 +310,8 @@ impl TxSink for RdSink {
 /// Sends by a plain idempotent producer and waits for the acknowledgement of all.
 pub(super) fn publish(cluster: &RdCluster, records: &[OutRecord<'_>], limit: Duration) -> KResult<Vec<(Partition, NextOffset)>> {
     const DOING: &str = "publishing";
-    let producer: BaseProducer<Context> = cluster
-        .producer("readback-publish")
-        .create_with_context(Context::new("readback-publish"))
-        .map_err(|e| creation("creating the producer", "readback-publish", &e))?;
+    let name = "readback-publish";
+    let producer = cluster.make_producer("creating the producer", name, &cluster.producer(name))?;
     let reports = Reports::of(producer.client());
     let until = Instant::now() + limit;
     let mut done: Vec<Option<(Partition, NextOffset)>> = vec![None; records.len()];
@@ -339,7 +344,7 @@ pub(super) fn publish(cluster: &RdCluster, records: &[OutRecord<'_>], limit: Dur
     while open > 0 {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(late(&cluster.config().brokers));
+            return Err(late(&cluster.config().brokers).refused(producer.context().refusal()));
         }
         serve(left.min(Duration::from_millis(100)), &mut open)?;
     }

@@ -12,7 +12,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::context::{Context, unassign_all};
 use super::ghost::{Holder, Ours};
-use super::{RdCluster, convert, creation, raw};
+use super::{RdCluster, convert, raw};
 use crate::ids::{TopicName, Tp};
 use crate::kafka::{
     Assigned, Class, Committed, Input, Isolation, KResult, KafkaFault, Reading, Revoked, Slot, SlotMark, Source, Wake,
@@ -47,6 +47,19 @@ pub struct RdSource {
     /// Paused. The client remembers that beyond an assignment; we don't.
     paused: Vec<Tp>,
     consumer: Option<Arc<BaseConsumer<Context>>>,
+    /// An assignment was handed out and is not confirmed yet.
+    pending: bool,
+    renewal: Renewal,
+}
+
+/// Certificates are read when a client is made. Where they changed, one with the new ones follows: the partitions are given back in
+/// order, as in a rebalance, and the new consumer joins in the same slot.
+#[derive(Default)]
+struct Renewal {
+    /// Made, and not joined yet.
+    next: Option<BaseConsumer<Context>>,
+    /// When it could not be made: a pair of files may be half replaced.
+    failed: Option<Instant>,
 }
 
 /// What one look at the shared queue gave.
@@ -65,6 +78,8 @@ enum Polled {
 const KEPT: usize = 2_000;
 /// Between two questions who holds the slot.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
+/// After a new certificate could not be used, before it is tried again.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 impl RdSource {
     pub(super) fn join(cluster: RdCluster, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self> {
@@ -81,6 +96,8 @@ impl RdSource {
             bygone: Vec::new(),
             paused: Vec::new(),
             consumer: Some(Arc::new(consumer)),
+            pending: false,
+            renewal: Renewal::default(),
         })
     }
 
@@ -115,6 +132,36 @@ impl RdSource {
             self.bygone.clone_from(&lost);
             self.ready.push_back(Input::Lost(Revoked { partitions: lost }));
         }
+        Ok(())
+    }
+
+    /// Begins to replace a consumer whose certificates are no longer those of now.
+    fn renew(&mut self, consumer: &BaseConsumer<Context>) -> Option<Input> {
+        let waits = self.renewal.failed.is_some_and(|at| at.elapsed() < RENEW_AGAIN);
+        if self.pending || waits || !consumer.context().is_outdated() {
+            return None;
+        }
+        let name = self.slot.name();
+        match self.cluster.make_consumer("creating the consumer", name.as_str(), &self.cluster.member(&self.slot)) {
+            Ok(next) => {
+                tracing::info!(slot = %name, "a certificate was replaced: a new consumer takes over");
+                self.renewal = Renewal { next: Some(next), failed: None };
+                Some(Input::Revoked(Revoked { partitions: self.parts.iter().map(|p| p.tp.clone()).collect() }))
+            }
+            Err(fault) => {
+                tracing::warn!(slot = %name, %fault, "the replaced certificate can't be used; the consumer stays as it is");
+                self.renewal.failed = Some(Instant::now());
+                None
+            }
+        }
+    }
+
+    /// The new consumer takes the place of the old one.
+    fn succeed(&mut self, next: BaseConsumer<Context>) -> KResult<()> {
+        self.close();
+        self.paused.clear();
+        self.ready.clear();
+        self.consumer = Some(Arc::new(joined(next, &self.slot, &self.topics, &self.wake)?));
         Ok(())
     }
 
@@ -162,8 +209,15 @@ impl RdSource {
     /// One look at the shared queue.
     fn poll(&mut self) -> Polled {
         let Some(consumer) = self.consumer.clone() else { return Polled::Nothing };
+        if self.renewal.next.is_some() {
+            return Polled::Nothing;
+        }
+        consumer.context().keep(consumer.client());
         // A rebalance goes before records that were fetched under the old assignment.
         if let Some(event) = consumer.context().rebalance_event() {
+            return self.rebalance(event);
+        }
+        if let Some(event) = self.renew(&consumer) {
             return Polled::Event(event);
         }
         if self.fenced.is_some() {
@@ -171,7 +225,10 @@ impl RdSource {
             return self.fenced(KafkaFault::new(Class::SlotTaken, "keeping the slot", self.slot.name(), detail));
         }
         match consumer.poll(Duration::ZERO) {
-            None => consumer.context().rebalance_event().map_or(Polled::Nothing, Polled::Event),
+            None => match consumer.context().rebalance_event() {
+                Some(event) => self.rebalance(event),
+                None => Polled::Nothing,
+            },
             Some(Ok(message)) => Self::take(&mut self.parts, &message).map_or(Polled::Kept, Polled::Record),
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 self.drained(partition);
@@ -184,6 +241,11 @@ impl RdSource {
         }
     }
 
+    fn rebalance(&mut self, event: Input) -> Polled {
+        self.pending = matches!(event, Input::Assigned(_));
+        Polled::Event(event)
+    }
+
     fn committed_list(&self, tps: &[Tp], isolation: Isolation) -> Result<rdkafka::TopicPartitionList, KafkaError> {
         let list = convert::partitions(tps);
         let limit = self.cluster.config().offsets;
@@ -192,7 +254,8 @@ impl RdSource {
             _ => {
                 let name = self.slot.name();
                 let config = self.cluster.consumer(name.as_str(), self.slot.group.as_str(), Isolation::Uncommitted);
-                let asking: BaseConsumer<Context> = config.create_with_context(Context::new(name.as_str()))?;
+                let asking: BaseConsumer<Context> = config.create_with_context(self.cluster.context(name.as_str()))?;
+                asking.context().keep(asking.client());
                 asking.committed_offsets(list, self.cluster.config().request)
             }
         }
@@ -272,6 +335,7 @@ impl Source for RdSource {
         let list = convert::positions(list)?;
         let done = if cooperative { consumer.incremental_assign(&list) } else { consumer.assign(&list) };
         done.map_err(|e| self.fault("taking an assignment", self.slot.name(), &e))?;
+        self.pending = false;
         self.ours.note(&consumer);
         let again: Vec<Tp> = std::mem::take(&mut self.paused).into_iter().filter(|tp| assigned.partitions.contains(tp)).collect();
         consumer.resume(&convert::partitions(&again)).map_err(|e| self.fault("resuming", self.slot.name(), &e))
@@ -281,6 +345,9 @@ impl Source for RdSource {
         if !self.bygone.is_empty() && self.bygone == revoked.partitions {
             self.bygone.clear();
             return Ok(());
+        }
+        if let Some(next) = self.renewal.next.take() {
+            return self.succeed(next);
         }
         let consumer = Arc::clone(self.consumer()?);
         let done = if matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
@@ -407,11 +474,12 @@ impl Drop for RdSource {
 
 /// A consumer that has joined the slot's group.
 fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
+    let consumer = cluster.make_consumer("creating the consumer", slot.name().as_str(), &cluster.member(slot))?;
+    joined(consumer, slot, topics, wake)
+}
+
+fn joined(mut consumer: BaseConsumer<Context>, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
     let name = slot.name();
-    let mut consumer: BaseConsumer<Context> = cluster
-        .member(slot)
-        .create_with_context(Context::new(name.as_str()))
-        .map_err(|e| creation("creating the consumer", &name, &e))?;
     let waker = wake.clone();
     consumer.set_nonempty_callback(move || waker.wake());
     let topics: Vec<&str> = topics.iter().map(TopicName::as_str).collect();
