@@ -5,6 +5,7 @@ import { join } from "node:path";
 import * as actions from "./actions.mjs";
 import * as api from "./api.mjs";
 import { launch } from "./browser.mjs";
+import * as image from "./image.mjs";
 import * as look from "./look.mjs";
 import * as million from "./million.mjs";
 import * as pages from "./pages.mjs";
@@ -24,6 +25,7 @@ const CHECKS = [
   ["keyboard", actions, actions.keyboard],
   ["api", api, api.api],
   ["million", million, million.million],
+  ["image", image, image.image],
 ];
 
 const asked = process.argv.slice(2);
@@ -44,7 +46,7 @@ try {
   mkdirSync(join(WORK, "world"), { recursive: true });
   [world, browser] = await Promise.all([World.start(), launch()]);
   const prepared = new Map();
-  for (const [, { prepare }] of wanted) if (!prepared.has(prepare)) prepared.set(prepare, await prepare(world));
+  for (const [, { prepare }] of wanted) if (prepare && !prepared.has(prepare)) prepared.set(prepare, await prepare(world));
   say("world", began);
   for (const [name, module, run] of wanted) {
     began = Date.now();

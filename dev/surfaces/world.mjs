@@ -188,10 +188,10 @@ export class World {
     return { url, stop: started.stop };
   }
 
-  run(name, args, env) {
+  run(name, args, env, program = PROGRAM) {
     const log = join(this.dir, `${name}.log`);
     const all = { ...process.env, READBACK_BROKERS: this.brokers, READBACK_REGISTRY: this.registry, ORDERS_URL: this.target.url, MODEL_URL: this.target.url, NO_COLOR: "1", ...env };
-    const child = spawn(PROGRAM, args, { env: all, stdio: ["ignore", "ignore", openSync(log, "w")] });
+    const child = spawn(program, args, { env: all, stdio: ["ignore", "ignore", openSync(log, "w")] });
     this.children.push(child);
     const plain = () => readFileSync(log, "utf8").replace(/\x1b\[[0-9;]*m/g, "");
     const says = (what) =>
@@ -199,7 +199,7 @@ export class World {
         if (child.exitCode !== null) throw new Error(`${name} ended with ${child.exitCode}:\n${plain()}`);
         return plain().match(what)?.at(-1);
       });
-    return { says, stop: () => child.kill("SIGTERM"), log: plain };
+    return { says, stop: () => child.kill("SIGTERM"), ended: () => child.exitCode, pid: child.pid, log: plain };
   }
 
   // --- what comes from outside ---
