@@ -186,8 +186,10 @@ export async function keyboard(world, browser, { keys: [id] }) {
   };
   const enter = () => Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
   await page.goto("/sign-in");
+  await page.waitForFunction(() => document.activeElement?.id === "token");
   await page.keyboard.type(world.tokens.approver);
   await enter();
+  expect(new URL(page.url()).pathname === "/", "signing in by the keyboard leads elsewhere");
   await page.keyboard.press("Tab");
   expect((await focus()).href === "#main", "the first stop is not the way past the menu");
   await tabTo("Operations", (at) => at.href === "/operations");

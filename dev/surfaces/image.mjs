@@ -40,7 +40,7 @@ export async function image(world) {
   const status = readFileSync(`/proc/${member.pid}/status`, "utf8");
   expect(/^Uid:\s+65532\s/m.test(status), "it does not run as user 65532");
   member.stop();
-  await until("the member in the image's root stops", () => member.ended());
+  await until("the member in the image's root stops", () => member.ended() !== null);
   expect(member.ended() === 0, `it stops with exit code ${member.ended()}:\n${member.log()}`);
   return "user 65532, read-only root, state on a volume; the image itself is not built here";
 }

@@ -199,7 +199,7 @@ export class World {
         if (child.exitCode !== null) throw new Error(`${name} ended with ${child.exitCode}:\n${plain()}`);
         return plain().match(what)?.at(-1);
       });
-    return { says, stop: () => child.kill("SIGTERM"), ended: () => child.exitCode, pid: child.pid, log: plain };
+    return { says, stop: () => child.kill("SIGTERM"), ended: () => child.exitCode ?? child.signalCode, pid: child.pid, log: plain };
   }
 
   // --- what comes from outside ---
