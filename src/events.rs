@@ -1,5 +1,28 @@
-//! Names, labels and help of every metric, in one list. Labels are bounded: units, slots, topics, classes; never keys or tenants
-//! that come from records.
+//! Names, labels and help of every metric, in one list. Labels are bounded: units, slots, topics, classes, brokers; never keys, and of
+//! the tenants only those that the configuration declares (`metrics.tenants`), all others under one name.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Tenants that metrics tell apart; whoever else comes in records counts under [`Tenants::OTHER`].
+#[derive(Clone, Debug, Default)]
+pub struct Tenants(Arc<BTreeSet<String>>);
+
+impl Tenants {
+    /// The label of all that are not declared.
+    pub const OTHER: &'static str = "other";
+    /// Most tenants that may be declared: each is a series of its own for every metric that has the label.
+    pub const MOST: usize = 50;
+
+    /// Tells these apart, up to [`MOST`](Self::MOST) of them.
+    pub fn declared(names: impl IntoIterator<Item = String>) -> Self {
+        Self(Arc::new(names.into_iter().take(Self::MOST).collect()))
+    }
+    /// The label of a tenant.
+    pub fn label(&self, tenant: &str) -> &str {
+        self.0.get(tenant).map_or(Self::OTHER, String::as_str)
+    }
+}
 
 /// How a metric behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +79,24 @@ metrics! {
     HOLDS = Counter "readback_holds_total" ["unit", "slot", "code"] "Tries of a record that ended in waiting, by error code.";
     INPUT_LOST = Counter "readback_input_lost_offsets_total" ["unit", "topic"] "Offsets that a topic's retention deleted before they were read.";
     BEHIND = Gauge "readback_input_behind_offsets" ["unit", "topic", "partition"] "Offsets between reading and the end of the last fetch.";
+    LEFT = Gauge "readback_input_left_records" ["unit", "topic", "partition"] "Records between reading and the end: the offsets, by the share of them that were records so far; 0 once all is read.";
+    RESTING = Gauge "readback_dead_letters_resting" ["topic"] "Dead letters that nobody has replayed.";
+    OLDEST_RESTING = Gauge "readback_dead_letters_oldest_timestamp_seconds" ["topic"] "Since when the oldest of them rests, Unix time; not there where none does.";
+}
+
+metrics! {
+    /// What the client's statistics tell of one slot's consumer and producer.
+    KAFKA:
+    KAFKA_RTT = Gauge "readback_kafka_rtt_seconds" ["client", "slot", "broker"] "Round trip to a broker, average of the latest interval.";
+    KAFKA_THROTTLE = Gauge "readback_kafka_throttle_seconds" ["client", "slot", "broker"] "Time by which a broker throttled requests, average of the latest interval.";
+    KAFKA_WAITING = Gauge "readback_kafka_requests_waiting" ["client", "slot", "broker"] "Requests to a broker that wait to be sent or answered.";
+    KAFKA_SENT = Counter "readback_kafka_sent_bytes_total" ["client", "slot", "broker"] "Bytes sent to a broker.";
+    KAFKA_RECEIVED = Counter "readback_kafka_received_bytes_total" ["client", "slot", "broker"] "Bytes received from a broker.";
+    KAFKA_ERRORS = Counter "readback_kafka_errors_total" ["client", "slot", "broker", "of"] "Requests to a broker that failed: sending, receiving, timing out.";
+    KAFKA_QUEUED = Gauge "readback_kafka_queued_messages" ["client", "slot"] "Messages and events in the client's queues: of a producer not delivered yet, of a consumer not taken yet.";
+    KAFKA_LAG = Gauge "readback_kafka_lag_offsets" ["slot", "topic", "partition"] "Offsets between what was read and the last stable offset, as the client counts them.";
+    KAFKA_UNSTABLE = Gauge "readback_kafka_unstable_offsets" ["slot", "topic", "partition"] "Offsets between the last stable offset and the end: held back by open transactions.";
+    KAFKA_TRANSACTION = Gauge "readback_kafka_transaction_state" ["slot", "state"] "1 for the state that the producer's transaction is in, as the client names it.";
 }
 
 metrics! {
@@ -70,23 +111,42 @@ metrics! {
     OLDEST_UNKNOWN = Gauge "readback_effects_oldest_unknown_timestamp_seconds" ["partition"] "Since when the oldest unknown operation is unknown, Unix time; not there where none is.";
     TARGET_CALLS = Gauge "readback_target_calls_running" ["target"] "Calls to a target that are under way.";
     TARGET_LIMIT = Gauge "readback_target_calls_limit" ["target"] "Calls to a target that may be under way at once.";
+    TARGET_SECONDS = Histogram "readback_target_call_seconds" ["target", "of"] "Time of a call, and of a readback's request, from its first byte to the end.";
+    TARGET_BREAKER = Gauge "readback_target_breaker" ["target"] "1 while the breaker is open: calls fail in a row, and one at a time is tried.";
+    TARGET_REMAINING = Gauge "readback_target_remaining" ["target", "of"] "What the target says is left of its limit: requests, tokens.";
     TARGET_CLOSED = Counter "readback_target_closed_total" ["target", "why"] "Times that calls to a target were deferred: by the breaker, or because the target asked to wait.";
 }
 
 metrics! {
     /// What the operation records record.
     OPERATIONS:
-    ADMITTED = Counter "readback_operations_admitted_total" ["step"] "Operations admitted.";
+    ADMITTED = Counter "readback_operations_admitted_total" ["step", "tenant"] "Operations admitted.";
     REFUSED = Counter "readback_operations_refused_total" ["step", "code"] "Requests that admission refused, by error code.";
-    REDELIVERED = Counter "readback_operations_redelivered_total" ["step"] "Requests for an operation that was known already.";
-    ENDED = Counter "readback_operations_ended_total" ["step", "status"] "Operations that ended, by outcome.";
-    SECONDS = Histogram "readback_operations_seconds" ["step"] "Time from admission to the end of an operation.";
-    COST_ADMITTED = Counter "readback_operations_cost_admitted_total" ["step", "of"] "Estimated cost of admitted operations: tokens, bytes, tool calls.";
-    COST_USED = Counter "readback_operations_cost_used_total" ["step", "of"] "Cost that calls reported.";
+    REDELIVERED = Counter "readback_operations_redelivered_total" ["step", "tenant"] "Requests for an operation that was known already.";
+    ENDED = Counter "readback_operations_ended_total" ["step", "tenant", "status"] "Operations that ended, by outcome.";
+    SECONDS = Histogram "readback_operations_seconds" ["step", "tenant"] "Time from admission to the end of an operation.";
+    OPEN = Gauge "readback_operations_open" ["step", "tenant", "stage"] "Operations that have not ended, by where they stand.";
+    OLDEST_OPEN = Gauge "readback_operations_oldest_timestamp_seconds" ["step", "tenant"] "When the oldest operation that has not ended was admitted, Unix time; not there where none is open.";
+    COST_ADMITTED = Counter "readback_operations_cost_admitted_total" ["step", "tenant", "of"] "Estimated cost of admitted operations: tokens, bytes, tool calls.";
+    COST_USED = Counter "readback_operations_cost_used_total" ["step", "tenant", "of"] "Cost that calls reported.";
+    COST_IN_FLIGHT = Gauge "readback_operations_cost_in_flight" ["step", "tenant", "of"] "Estimated cost that operations hold and have not used or given back: tokens, bytes, tool calls.";
+}
+
+metrics! {
+    /// What becomes of traces.
+    TRACES:
+    SPANS = Counter "readback_traces_spans_total" ["outcome"] "Spans by what became of them: exported, dropped because the queue was full, failed to export.";
+}
+
+metrics! {
+    /// What the watch over settings records.
+    SETTINGS:
+    SETTINGS_CHANGED = Counter "readback_settings_changed_total" ["setting"] "Settings of topics and brokers that were changed while the member ran.";
+    SETTINGS_WEAK = Gauge "readback_settings_weak" ["of"] "Weak settings of the application's topics, as `check --live` lists them.";
 }
 
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME, EFFECTS, OPERATIONS];
+pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, SETTINGS, TRACES];
 
 #[cfg(test)]
 mod tests {
@@ -97,11 +157,11 @@ mod tests {
     /// If this broke, a metric would be there that nobody is told of, or an alert or a panel would watch one that does not exist.
     #[test]
     fn docs_alerts_and_dashboard_name_the_metrics_there_are() {
-        let known: std::collections::BTreeSet<&str> = ALL.iter().copied().flatten().map(|m| m.name).collect();
+        let known: BTreeSet<&str> = ALL.iter().copied().flatten().map(|m| m.name).collect();
         for name in &known {
             assert!(OPERATING.contains(&format!("`{name}`")), "operating.md does not tell of {name}");
         }
-        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
+        let word = regex::Regex::new(r"readback_(?:tasks|records|dead_letters|kafka|traces|commits?|aborts|transaction|producer|offsets|restored|rebalances|holds|input|effects|target|operations)_?[a-z_]*").expect("a good pattern");
         let alerts = include_str!("../deploy/alerts.yml");
         let dashboard = include_str!("../deploy/readback-dashboard.json");
         let mut seen = 0;
@@ -114,12 +174,29 @@ mod tests {
             }
         }
         assert!(seen > known.len(), "the pattern finds them");
+        let chart = include_str!("../deploy/helm/files/alerts.yml");
+        assert_eq!((alerts, dashboard), (chart, include_str!("../deploy/helm/readback-dashboard.json")), "the chart has its own");
+        for metric in &known {
+            assert!(dashboard.contains(metric), "no panel shows {metric}");
+        }
+    }
+
+    /// If this broke, records could name so many tenants that the metrics alone would fill the memory of whoever scrapes them.
+    #[test]
+    fn tenants_that_are_not_declared_share_one_label() {
+        let many = (0..10_000).map(|n| format!("tenant-{n}"));
+        let tenants = Tenants::declared(many.clone());
+        let names: Vec<String> = many.collect();
+        let labels: BTreeSet<&str> = names.iter().map(|t| tenants.label(t)).collect();
+        assert_eq!(labels.len(), Tenants::MOST + 1);
+        assert!(labels.contains(Tenants::OTHER));
+        assert_eq!(Tenants::default().label("acme"), Tenants::OTHER);
     }
 
     /// If this broke, two parts would write one metric, or Prometheus would refuse a name.
     #[test]
     fn names_are_well_formed_and_unique() {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for m in ALL.iter().copied().flatten() {
             assert!(seen.insert(m.name), "{} twice", m.name);
             assert!(m.name.starts_with("readback_"), "{}", m.name);

@@ -57,6 +57,11 @@ impl Member {
         self.child = Some(child);
     }
 
+    /// Where metrics, health and the console are served.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()

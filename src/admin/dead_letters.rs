@@ -111,7 +111,8 @@ pub struct Letter {
 }
 
 impl Letter {
-    fn of(record: InRecord) -> Option<Self> {
+    /// The letter that a record is; `None` where it is none. Whether it was replayed stands in another record.
+    pub fn of(record: InRecord) -> Option<Self> {
         let text = |name| record.headers.text(name).map(str::to_owned);
         let code = text(headers::DEAD_CODE)?;
         let at = text(headers::DEAD_AT).and_then(|t| t.parse().ok()).map(WallTime);

@@ -3,7 +3,9 @@
 pub mod dead_letters;
 pub mod evidence;
 mod health;
+mod listen;
 pub mod orders;
+pub mod payload;
 pub mod replay;
 mod server;
 mod stores;

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::agent::Purse;
 use crate::effects::{LedgerRecord, Phase};
 use crate::error::{Code, Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, Partition, TopicName, Tp};
+use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, Partition, Tenant, TopicName, Tp};
 use crate::intents::{Scope, Status, Switch, topics};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
 use crate::offset::NextOffset;
@@ -79,6 +80,12 @@ pub enum News {
     Stands(Half, Box<Seen>),
     /// This half is no longer kept.
     Gone(Half, OperationKey),
+    /// The exact request of an operation stands here.
+    Body(OperationKey),
+    /// The exact request of an operation is no longer kept.
+    BodyGone(OperationKey),
+    /// What is left of a tenant's budgets in this partition; `None`: it is no longer kept.
+    Purse(Tenant, Option<Purse>),
 }
 
 impl News {
@@ -89,6 +96,15 @@ impl News {
     pub fn read(record: &InRecord, half: Half) -> Result<Option<Self>> {
         let Some(key) = record.key.as_deref() else { return Ok(None) };
         let seen = match (half, &record.value) {
+            (Half::Ledger, value) if key.starts_with(b"b/") => {
+                let made = if value.is_some() { News::Body } else { News::BodyGone };
+                return Ok(key_of(half, key).map(made));
+            }
+            (Half::Record, value) if key.starts_with(b"t/") => {
+                let Ok(tenant) = std::str::from_utf8(&key[2..]) else { return Ok(None) };
+                let purse = value.as_deref().map(internal::decode).transpose()?;
+                return Ok(Some(News::Purse(tenant.into(), purse)));
+            }
             (_, None) => return Ok(key_of(half, key).map(|k| News::Gone(half, k))),
             (Half::Ledger, Some(value)) if key.starts_with(b"s/") => Seen { record: None, ledger: Some(internal::decode(value)?) },
             (Half::Record, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
@@ -100,11 +116,15 @@ impl News {
     }
 }
 
-/// The operation that a changelog's key stands for: `s/<tenant>␟<op>␟<step>` in the ledger, `o/<op>␟<tenant>␟<step>` of operations.
+/// The operation that a changelog's key stands for: `s/<tenant>␟<op>␟<step>` in the ledger (`b/…` its request), `o/<op>␟<tenant>␟<step>`
+/// of operations.
 fn key_of(half: Half, key: &[u8]) -> Option<OperationKey> {
     let text = std::str::from_utf8(key).ok()?;
-    let prefix = if half == Half::Ledger { "s/" } else { "o/" };
-    let mut parts = text.strip_prefix(prefix)?.split('\u{1f}');
+    let rest = match half {
+        Half::Ledger => text.strip_prefix("s/").or_else(|| text.strip_prefix("b/")),
+        Half::Record => text.strip_prefix("o/"),
+    };
+    let mut parts = rest?.split('\u{1f}');
     let (first, second, step) = (parts.next()?, parts.next()?, parts.next()?);
     let (tenant, operation) = if half == Half::Ledger { (first, second) } else { (second, first) };
     Some(OperationKey { tenant: tenant.into(), operation: OperationId::new(operation), step: step.into() })
@@ -181,6 +201,11 @@ impl Operations {
 
     /// Reads up to what is committed now.
     pub fn catch_up(&mut self) -> Result<()> {
+        self.catch_up_telling(&mut |_, _| {})
+    }
+
+    /// As [`Operations::catch_up`]; tells how many offsets are done, of all.
+    pub fn catch_up_telling(&mut self, told: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let mut ends: Vec<(Tp, NextOffset)> = Vec::new();
         for tp in &self.tps {
             let (_, end) = self.reader.ends(tp, Isolation::Committed).map_err(unreachable)?;
@@ -192,6 +217,9 @@ impl Operations {
                 return Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "reading operations up to their end"));
             }
             self.step(Duration::from_millis(100))?;
+            let done = ends.iter().map(|(tp, end)| self.reader.position(tp).map_or(0, |at| at.0.min(end.0))).sum::<i64>();
+            let all = ends.iter().map(|(_, end)| end.0).sum::<i64>();
+            told(done.unsigned_abs(), all.unsigned_abs());
         }
         Ok(())
     }

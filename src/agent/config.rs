@@ -11,6 +11,7 @@ use crate::kafka::Reading;
 use crate::outbox::{Pipeline, PolicyCheck, Renderer, Settings};
 use crate::state::{ChangelogSpec, EngineKind, StoreSpec};
 use crate::task::{InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TopicUse};
+use crate::trace::Tracer;
 
 use super::desk::Desk;
 use super::fetch::InputFetcher;
@@ -42,6 +43,8 @@ pub struct OperationsConfig {
     pub fetcher: Option<Arc<dyn InputFetcher>>,
     /// Counts what happens to operations, where somebody measures.
     pub metrics: Option<Metrics>,
+    /// Makes spans of operations that are sampled.
+    pub tracer: Tracer,
     /// The rule that a test has switched off.
     #[cfg(feature = "test-util")]
     pub weakened: Option<crate::outbox::Rule>,
@@ -58,6 +61,7 @@ pub(super) struct Sinks {
     pub results: BTreeMap<StepName, PublicSink>,
     pub dead_letters: Option<PublicSink>,
     pub metrics: Option<Metrics>,
+    pub tracer: Tracer,
 }
 
 /// The repartition topic on which requests and approvals come.
@@ -84,6 +88,7 @@ pub fn subtopology(config: OperationsConfig, id: u32) -> Result<SubtopologyPlan>
         results: config.results,
         dead_letters: config.dead_letters,
         metrics: config.metrics,
+        tracer: config.tracer,
         application: app.clone(),
     });
     let source = |topic| SourceSpec { topic, reading: Reading::Shared, start: StartAt::Earliest };

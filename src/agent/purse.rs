@@ -59,6 +59,11 @@ impl Purse {
         }
     }
 
+    /// What is left of a rule's budget in this partition of `partitions` now.
+    pub fn left(&self, rule: &BudgetRule, partitions: u32, now: WallTime) -> i64 {
+        self.clone().bucket(rule, partitions, now).left
+    }
+
     fn bucket(&mut self, rule: &BudgetRule, partitions: u32, now: WallTime) -> &mut Bucket {
         let name = format!("{}/{}", rule.of, rule.per.as_millis());
         let share = share(rule, partitions);

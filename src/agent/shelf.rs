@@ -15,6 +15,8 @@ use super::purse::Purse;
 
 /// The task's one store.
 pub(super) const STORE: StoreId = StoreId(0);
+/// Prefix of records.
+pub(super) const RECORDS: &[u8] = b"o/";
 /// Prefix of timers.
 pub(super) const TIMERS: &[u8] = b"d/";
 /// Prefix of inputs being fetched.
@@ -78,6 +80,18 @@ pub(super) fn records_of(cx: &mut TxCx<'_>, op: &OperationId) -> Result<Vec<(Vec
         if record.request.operation_id == *op {
             found.push((key.to_vec(), record));
         }
+    }
+    Ok(found)
+}
+
+/// At most `most` records from this key on, with their keys.
+pub(super) fn records_from(cx: &mut TxCx<'_>, from: &[u8], most: usize) -> Result<Vec<(Vec<u8>, OperationRecord)>, TaskError> {
+    // The prefix ends in `/`, whose next byte is `0`.
+    let scan = cx.range(STORE, Some(from), Some(b"o0"))?;
+    let mut found = Vec::new();
+    for entry in scan.take(most) {
+        let (key, stored) = entry?;
+        found.push((key.to_vec(), decode(&stored.value)?));
     }
     Ok(found)
 }

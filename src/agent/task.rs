@@ -20,7 +20,9 @@ use super::fetches::Fetches;
 use super::metrics::Tally;
 use super::purse::Purse;
 use super::shelf::{self, STORE};
+use super::standing::Standing;
 use super::step::{Event, Fetched, advance};
+use super::trail::Trail;
 
 /// The operations of one partition.
 pub(super) struct OperationTask {
@@ -32,6 +34,8 @@ pub(super) struct OperationTask {
     seen: Now,
     dirty: bool,
     tally: Tally,
+    standing: Standing,
+    trail: Trail,
 }
 
 /// What a record of a source says.
@@ -80,8 +84,10 @@ impl OperationTask {
     pub(super) fn new(seed: TaskSeed, desk: Arc<Desk>, sinks: Arc<Sinks>, fetcher: Option<Arc<dyn InputFetcher>>) -> Self {
         let wake: Wake = seed.wake;
         let seen = seed.clock.now();
-        let (tally, fetches) = (Tally::new(sinks.metrics.clone()), Fetches::new(fetcher, wake));
-        Self { desk, sinks, partition: seed.id.partition, fetches, earliest: None, seen, dirty: false, tally }
+        let (tally, standing) = (Tally::new(sinks.metrics.clone()), Standing::new(sinks.metrics.clone()));
+        let trail = Trail::new(sinks.tracer.clone());
+        let (partition, fetches) = (seed.id.partition, Fetches::new(fetcher, wake));
+        Self { desk, sinks, partition, fetches, earliest: None, seen, dirty: false, tally, standing, trail }
     }
 
     // ---- one record ----
@@ -158,7 +164,7 @@ impl OperationTask {
         &mut self,
         key: &[u8],
         mut record: Option<OperationRecord>,
-        event: Event,
+        mut event: Event,
         cx: &mut TxCx<'_>,
     ) -> Result<bool, TaskError> {
         let before = record.clone();
@@ -166,6 +172,7 @@ impl OperationTask {
             r.due_entry = None;
         }
         self.tally.comes(before.as_ref(), &event);
+        self.trail.comes(before.as_ref(), &mut event);
         let bounded = self.budgeted(record.as_ref(), &event);
         let tenant = match (&record, &event) {
             (Some(r), _) => Some(r.request.tenant.clone()),
@@ -182,6 +189,8 @@ impl OperationTask {
             shelf::save_purse(cx, t, &purse)?;
         }
         self.tally.note(before.as_ref(), advanced.record.as_ref(), &advanced.out, cx.now().wall);
+        self.trail.note(before.as_ref(), advanced.record.as_ref(), cx.now().wall);
+        self.standing.note(key, before.as_ref(), advanced.record.as_ref());
         let lives = advanced.record.is_some();
         self.save(key, before, advanced.record, cx)?;
         for output in advanced.out {
@@ -266,6 +275,7 @@ impl OperationTask {
 impl Task for OperationTask {
     fn restored(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         self.seen = cx.now();
+        self.standing.restored();
         let noted: Vec<_> = cx.prefix(STORE, shelf::FETCHES)?.collect::<Result<_, _>>()?;
         for (entry, _) in noted {
             let key = &entry[shelf::FETCHES.len()..];
@@ -302,11 +312,12 @@ impl Task for OperationTask {
         self.seen = now;
         self.dirty = true;
         self.fold_fetches(cx)?;
+        self.standing.turn(cx)?;
         if self.earliest.is_some_and(|at| at <= now.wall) { self.fire(cx) } else { Ok(()) }
     }
 
     fn wants_wake(&self, now: Now) -> bool {
-        self.earliest.is_some_and(|at| at <= now.wall) || self.fetches.any_ended(now.wall)
+        self.earliest.is_some_and(|at| at <= now.wall) || self.fetches.any_ended(now.wall) || self.standing.wants_turn()
     }
 
     fn urgency(&self) -> Urgency {
@@ -321,12 +332,16 @@ impl Task for OperationTask {
         self.seen = at;
         self.dirty = false;
         self.tally.committed();
+        self.standing.committed();
+        self.trail.committed(at.wall);
         self.fetches.committed();
     }
 
     fn aborted(&mut self) {
         self.dirty = false;
         self.tally.aborted();
+        self.standing.aborted();
+        self.trail.aborted();
         self.earliest = None;
         self.fetches.aborted();
     }
@@ -339,7 +354,9 @@ impl Task for OperationTask {
         due.map(|at| self.seen.mono.plus(at.since(self.seen.wall)))
     }
 
-    fn close(&mut self, _how: Close) {}
+    fn close(&mut self, _how: Close) {
+        self.standing.closed();
+    }
 }
 
 /// A record that belongs to another partition's operation goes there, as it came (rule 2).

@@ -19,6 +19,7 @@ use crate::serdes::internal::Wire;
 use crate::state::Globals;
 use crate::task::{GlobalPlan, StartAt, UnitPlan};
 use crate::topology::{Environments, Layout, StoreInfo};
+use crate::trace::Tracer;
 
 use super::adapt::{ContractRenderer, PolicyBook};
 
@@ -43,6 +44,8 @@ pub struct Edges {
     pub fetcher: Option<Arc<dyn agent::InputFetcher>>,
     /// Counts what happens to operations, where somebody measures.
     pub metrics: Option<agent::Metrics>,
+    /// Makes spans of operations that are sampled; the effect tasks have theirs in `shared`.
+    pub tracer: Tracer,
     /// Rules that don't hold: none, outside tests.
     pub weakened: Weakened,
 }
@@ -222,6 +225,7 @@ fn operations(
         clock_error: config.effects.clock_error.0,
         fetcher: edges.fetcher.clone(),
         metrics: edges.metrics.clone(),
+        tracer: edges.tracer.clone(),
         #[cfg(feature = "test-util")]
         weakened: edges.weakened.operations,
     })

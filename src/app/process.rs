@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus::Registry as MetricRegistry;
 
@@ -11,10 +11,10 @@ use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::HyperPort;
+use crate::events::Tenants;
+use crate::http::{HttpPort, HyperPort};
 use crate::ids::TopicName;
-use crate::kafka::Cluster;
-use crate::kafka::{RdCluster, RdConfig};
+use crate::kafka::{self, Cluster, RdCluster, RdConfig};
 use crate::registry::{Ensure, Registry, RegistryAuth, Trust};
 use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
@@ -22,11 +22,14 @@ use crate::runtime::{
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::deployed;
 use super::purge::{Purge, purged};
+use super::resting::Resting;
 use super::stores::Stores;
+use super::traces::Traces;
+use super::watch::{Metrics as SettingsMetrics, Watch, Watched};
+use super::{check, loss};
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -39,6 +42,9 @@ pub enum SecondSignal {
     /// Nothing more: where a supervisor passes signals on, one stop may come twice.
     IsTheSame,
 }
+/// Least and longest time for the last spans to be sent.
+const LAST_SPANS: Duration = Duration::from_millis(500);
+const FLUSH: Duration = Duration::from_secs(5);
 
 /// How a process ended.
 #[derive(Debug)]
@@ -56,6 +62,9 @@ pub struct Process {
     stores: Stores,
     state: StateManager,
     purge: Option<Purge>,
+    resting: Option<Resting>,
+    traces: Traces,
+    watch: Option<Watch>,
     stop_within: Duration,
 }
 
@@ -107,18 +116,22 @@ impl Process {
         stop: &AtomicBool,
         waiting: &dyn Fn(&Error),
     ) -> Result<Option<Self>> {
-        let cluster = RdCluster::new(kafka_config(config))?;
+        let mut client = kafka_config(config);
+        client.metrics = Some(kafka::Metrics::new(metrics)?);
+        let cluster = RdCluster::new(client)?;
         let registry = registry(config)?;
         let clock: crate::time::SharedClock = Arc::new(SystemClock);
-        let http = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
-        let shared = Arc::new(effects::Shared::measured(effects::Metrics::new(metrics)?));
+        let http: Arc<dyn HttpPort> = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
+        let traces = Traces::start(&application.id, config, &http, runtime, metrics)?;
+        let shared = effects::Shared::measured(effects::Metrics::new(metrics)?).traced(traces.tracer.clone());
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
-            shared,
-            metrics: Some(agent::Metrics::new(metrics)?),
+            shared: Arc::new(shared),
+            metrics: Some(agent::Metrics::new(metrics, Tenants::declared(config.metrics.tenants.iter().cloned()))?),
+            tracer: traces.tracer.clone(),
             weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
@@ -128,7 +141,9 @@ impl Process {
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
             require_external(application, config, &counts)?;
-            compose(application, config, &counts, &schemas, &edges)
+            let composed = compose(application, config, &counts, &schemas, &edges)?;
+            loss::refuse(&cluster, application, &composed.layout, config.topics.accept_reset.as_deref())?;
+            Ok(composed)
         })?;
         let Some(composed) = composed else { return Ok(None) };
         let layout = composed.layout.clone();
@@ -152,13 +167,22 @@ impl Process {
         );
         let behind = std::iter::once(&composed.stream).chain(&composed.effects).map(purged).collect();
         let purge = Some(Purge::start(cluster.clone(), behind));
+        let resting = application.dead_letters.clone().map(|t| Resting::start(cluster.clone(), t, recorded.clone()));
         let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
         units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
         let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
         let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
         deployed::keep_aside(&cluster, application, &layout, config.topics.replication);
         let globals = reader.map(GlobalThread::start);
-        Ok(Some(Self { streams, globals, stores, state, purge, stop_within: config.stop_within.0 }))
+        let every = config.topics.watch.0;
+        let settings = SettingsMetrics::new(metrics)?;
+        let watched = Watched {
+            own: check::internal(application, &layout),
+            users: external_topics(application),
+            brokers: config.brokers.clone(),
+        };
+        let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
+        Ok(Some(Self { streams, globals, stores, state, purge, resting, watch, traces, stop_within: config.stop_within.0 }))
     }
 
     /// Its stores, for queries: `process.stores().store("counts")`.
@@ -179,7 +203,7 @@ impl Process {
     /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
     /// configured bound.
     pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
-        let (mut last, mut global) = (None, None);
+        let (mut last, mut broken) = (None, None);
         while !stop.load(Ordering::Acquire) {
             let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
             let now = (state, self.streams.waits_for());
@@ -187,15 +211,19 @@ impl Process {
                 changed(state, now.1.as_deref());
                 last = Some(now);
             }
-            global = self.globals.as_ref().and_then(GlobalThread::failure);
-            if global.is_some() || matches!(state, State::Failed | State::Stopped) {
+            let unset = || self.watch.as_ref().and_then(Watch::broken);
+            broken = self.globals.as_ref().and_then(GlobalThread::failure).or_else(unset);
+            if broken.is_some() || matches!(state, State::Failed | State::Stopped) {
                 break;
             }
         }
-        drop(self.purge.take());
-        let ended = self.streams.stop(self.stop_within).and(global.map_or(Ok(()), Err));
+        let until = Instant::now() + self.stop_within;
+        drop((self.purge.take(), self.resting.take(), self.watch.take()));
+        let ended = self.streams.stop(self.stop_within).and(broken.map_or(Ok(()), Err));
         drop(self.globals.take());
         let closed = self.state.close();
+        // The last spans are those of the last commit. Half a second is theirs in any case.
+        self.traces.stop(until.saturating_duration_since(Instant::now()).clamp(LAST_SPANS, FLUSH));
         match ended.and(closed) {
             Ok(()) => ProcessEnd::Stopped,
             Err(e) => ProcessEnd::Failed(e),

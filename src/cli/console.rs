@@ -10,8 +10,10 @@ use clap::{Args, Subcommand};
 
 use crate::admin::{AdminServer, Health};
 use crate::app;
+use crate::console::books::Subject;
 use crate::console::people::{self, Role};
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::error::Result;
 use crate::kafka::RdCluster;
@@ -38,7 +40,7 @@ pub struct ConsoleArgs {
     /// The application; may be left out where the cluster has one only.
     #[arg(long, env = "READBACK_APP")]
     app: Option<String>,
-    /// The topology, for the drawing: its directory or its `topology.yaml`.
+    /// The topology, for the graph, budgets, dead letters and the guarantee report: its directory or its `topology.yaml`.
     #[arg(long)]
     topology: Option<PathBuf>,
     /// Where it listens; port 0 takes a free one.
@@ -70,12 +72,15 @@ pub fn run(args: &ConsoleArgs) -> Result<ExitCode> {
     let config = args.connection.load()?;
     let cluster = RdCluster::new(app::kafka_config(&config))?;
     let settings = Settings::of(&config, &args.listen);
-    let application = args.topology.as_deref().map(load::offline).transpose()?.map(|o| o.application);
-    let named = args.app.clone().or_else(|| application.as_ref().map(|a| a.id.to_string()));
+    let declared = args.topology.as_deref().map(load::offline).transpose()?;
+    let named = args.app.clone().or_else(|| declared.as_ref().map(|d| d.application.id.to_string()));
     let id = ops::the_app(named.as_deref(), &cluster)?;
     let mut console = Console::start(&cluster, &id, &settings, Arc::new(SystemClock))?.configured(args.connection.explain()?);
-    if let Some(application) = &application {
-        console = console.of(application);
+    if let Some(declared) = declared {
+        let application = Arc::new(declared.application);
+        let avro = app::registry(&config)?.map(|r| Arc::new(r) as _);
+        let doors = Doors::of(&application, avro, config.effects.clock_error.0);
+        console = console.taking(doors).of(Subject { application, config: config.clone(), warnings: declared.warnings });
     }
     let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle(), app::SecondSignal::Exits)?;

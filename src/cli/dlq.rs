@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::admin::dead_letters::{Back, DeadLetters, Letter, Place};
+use crate::admin::payload;
 use crate::admin::replay::{Known, ReplayOrder, Replayed, Replayer};
 use crate::admin::views::Operations;
 use crate::driver::Output;
@@ -20,7 +21,7 @@ use crate::runtime::error_of;
 use crate::time::{Clock, SystemClock, WallTime, show_duration};
 
 use super::ops::{span, the_app};
-use super::{Connection, Format, load, payload};
+use super::{Connection, Format, load};
 
 /// Most characters of a header that are shown.
 const HEADER: usize = 200;
@@ -329,7 +330,7 @@ fn replay<C: Cluster>(
         (given, _) => the_app(given, cluster)?,
     };
     let seen = match Operations::open(cluster, &app) {
-        Ok(mut operations) => operations.catch_up().map(|()| operations.seen)?,
+        Ok(mut operations) => super::progress::catch_up(&mut operations).map(|()| operations.seen)?,
         // An application without effects has no operations.
         Err(e) if e.code == codes::TOPIC_MISSING => BTreeMap::new(),
         Err(e) => return Err(e),

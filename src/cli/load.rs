@@ -16,11 +16,16 @@ pub fn offline(given: &Path) -> Result<Declared> {
     crate::config::yaml::offline(|| declared(given))
 }
 
-/// The application of a topology; warnings go to stderr.
-pub fn application(given: &Path) -> Result<Application> {
+/// As [`declared`]; warnings go to stderr.
+pub fn told(given: &Path) -> Result<Declared> {
     let declared = declared(given)?;
     if !declared.warnings.is_empty() {
         eprintln!("{}", declared.warnings);
     }
-    Ok(declared.application)
+    Ok(declared)
+}
+
+/// The application of a topology; warnings go to stderr.
+pub fn application(given: &Path) -> Result<Application> {
+    Ok(told(given)?.application)
 }

@@ -26,8 +26,9 @@ mod new;
 mod ops;
 mod output;
 mod pause;
-mod payload;
+
 mod probe;
+mod progress;
 mod replay_diff;
 mod reset;
 mod run;

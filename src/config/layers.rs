@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::yaml::{self, Diagnostics, Kind, Name, Node, Site, SourceFile};
-use super::{ProcessConfig, settings};
+use super::{ProcessConfig, otel, settings};
 use crate::error::{Error, Fault, Result, codes};
 
 /// Prefix of environment variables: `READBACK_STATE__DIR` sets `state.dir`.
@@ -72,8 +72,9 @@ pub(super) fn merged(file: Option<&Path>, env: impl IntoIterator<Item = (String,
     };
     let mut env: Vec<_> = env.into_iter().filter(|(name, _)| is_setting(name)).collect();
     env.sort();
-    for (name, value) in env {
-        put_variable(&mut root, &name, &value);
+    put_otel(&mut root, &env);
+    for (name, value) in env.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+        put_variable(&mut root, name, value);
     }
     for flag in flags {
         let line = source(COMMAND_LINE, &format!("{} {}", flag.name, flag.value));
@@ -84,8 +85,30 @@ pub(super) fn merged(file: Option<&Path>, env: impl IntoIterator<Item = (String,
     Ok(root)
 }
 
+/// What the variables of OpenTelemetry mean, each under its own name.
+fn put_otel(root: &mut Node, env: &[(String, String)]) {
+    for (name, settings) in otel::settings(env) {
+        let line = source(ENVIRONMENT, name);
+        let at = || place(&line, 0, name.len());
+        for (key, value) in settings {
+            let path: Vec<Name> = key.split('.').map(|text| Name { text: text.to_owned(), at: at() }).collect();
+            let value = match key {
+                otel::REFERENCE => {
+                    let entry = (Name { text: "env".to_owned(), at: at() }, scalar(&value, at()));
+                    Node { kind: Kind::Map(vec![entry]), at: at() }
+                }
+                _ => scalar(&value, at()),
+            };
+            put(root, &path, value);
+        }
+    }
+}
+
 /// Variables that Kubernetes makes for a service that is called `readback` or `readback-…` are none of ours.
 fn is_setting(name: &str) -> bool {
+    if otel::is_known(name) {
+        return true;
+    }
     let Some(key) = name.strip_prefix(PREFIX) else { return false };
     let service = ["SERVICE_HOST", "SERVICE_PORT", "PORT_"].iter().any(|part| key.contains(part)) || key.ends_with("PORT");
     (key.contains("__") || !service) && !NOT_SETTINGS.contains(&name) && !name.starts_with(STACK)
@@ -255,6 +278,41 @@ mod tests {
             ("READBACK_ORDERS_PORT_9464_TCP_ADDR", "10.0.0.1"),
         ]);
         assert_eq!(load(None, shell, &[]).unwrap().brokers, "localhost:9092");
+    }
+
+    /// If this broke, a cluster that tells all its programs where traces go would be told in vain, or a collector's token be shown.
+    #[test]
+    fn the_variables_of_opentelemetry_are_settings() {
+        let set = env(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=MARK"),
+            ("OTEL_SERVICE_NAME", "orders-eu"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=prod"),
+            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
+            ("OTEL_LOG_LEVEL", "debug"),
+        ]);
+        let traces = load(None, set.clone(), &[]).unwrap().traces;
+        assert_eq!((traces.endpoint.as_str(), traces.service.as_str()), ("http://collector:4318/v1/traces", "orders-eu"));
+        assert_eq!((traces.sample, traces.follow, traces.enabled), (0.25, true, true));
+        assert_eq!(traces.headers, Some(crate::config::SecretRef::Env("OTEL_EXPORTER_OTLP_HEADERS".into())));
+        assert_eq!(traces.timeout.0.as_millis(), 2_500);
+        let shown = crate::config::provenance(None, set, &[]).unwrap();
+        let message = super::tests::shown;
+        let of = |key: &str| shown.iter().find(|s| s.key == key).map(|s| (s.value.as_str(), s.from.as_str())).unwrap();
+        assert_eq!(of("traces.endpoint"), ("http://collector:4318/v1/traces", "OTEL_EXPORTER_OTLP_ENDPOINT"));
+        assert_eq!(of("traces.sample"), ("0.25", "OTEL_TRACES_SAMPLER"));
+        assert!(shown.iter().all(|s| !s.value.contains("MARK")), "{shown:?}");
+        let off =
+            load(None, env(&[("OTEL_SDK_DISABLED", "true"), ("READBACK_TRACES__ENDPOINT", "http://c/v1/traces")]), &[]).unwrap();
+        assert!(!off.traces.enabled);
+        let own = env(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/x"), ("READBACK_TRACES__ENDPOINT", "http://d/y")]);
+        assert_eq!(load(None, own, &[]).unwrap().traces.endpoint, "http://d/y");
+        for (name, value) in [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_TRACES_SAMPLER", "xray")] {
+            let e = load(None, env(&[(name, value)]), &[]).unwrap_err();
+            assert!(message(&e).contains(name) && message(&e).contains(value), "{}", message(&e));
+        }
     }
 
     /// C112: a `$` in a value would be taken for a variable and the value silently changed.

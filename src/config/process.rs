@@ -32,6 +32,10 @@ pub struct ProcessConfig {
     pub admin: AdminSection,
     /// Who may sign in at the console.
     pub console: ConsoleSection,
+    /// What metrics tell apart.
+    pub metrics: MetricsSection,
+    /// Where traces go, and what is sampled.
+    pub traces: TracesSection,
     /// Topics at start.
     pub topics: TopicsSection,
     /// Longest time from SIGTERM to exit.
@@ -130,6 +134,63 @@ pub struct ConsoleSection {
     pub session: Span,
     /// What sessions are signed with, where several processes share them.
     pub session_secret: Option<SecretRef>,
+    /// Sign-in by an OpenID Connect issuer.
+    pub oidc: Option<OidcSection>,
+}
+
+/// Sign-in by an OpenID Connect issuer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OidcSection {
+    /// The issuer, exactly as its tokens name it.
+    pub issuer: String,
+    /// Our client ID there.
+    pub client_id: String,
+    /// Our secret there; without one we are a public client.
+    pub client_secret: Option<SecretRef>,
+    /// A value of the roles claim, and the roles that it stands for, with commas.
+    pub roles: BTreeMap<String, String>,
+    /// Where those values stand in a token: a claim, or a path of claims with dots.
+    pub roles_claim: String,
+    /// The claim that becomes the person's name.
+    pub name_claim: String,
+    /// Scopes that are asked for, with spaces.
+    pub scopes: String,
+    /// The audience that bearer tokens for the API must have.
+    pub audience: String,
+    /// Where the issuer sends people back to; `None`: made of the host that they use.
+    pub redirect_url: Option<String>,
+    /// Certificates that are trusted beside the public ones.
+    pub ca: Option<PathBuf>,
+}
+
+/// What metrics tell apart.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsSection {
+    /// Tenants that have series of their own; all others share one.
+    pub tenants: Vec<String>,
+}
+
+/// Where traces go, and what is sampled.
+#[derive(Clone, Debug)]
+pub struct TracesSection {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// The collector's address for traces by OTLP over HTTP, with its path; empty = nowhere.
+    pub endpoint: String,
+    /// Headers for the collector as `name=value,name=value`, by reference.
+    pub headers: Option<SecretRef>,
+    /// Share of the requests without a `traceparent` that are sampled, 0 to 1.
+    pub sample: f64,
+    /// Whether a `traceparent` that comes with a request decides by its flag.
+    pub follow: bool,
+    /// Whether calls to targets carry a `traceparent`.
+    pub propagate: bool,
+    /// `service.name`; empty = the application's name.
+    pub service: String,
+    /// More attributes of the resource, `name=value,name=value`.
+    pub resource: String,
+    /// How long one export may take.
+    pub timeout: Span,
 }
 
 /// Topics at start.
@@ -143,6 +204,10 @@ pub struct TopicsSection {
     pub partitions: u32,
     /// Topics of ours whose loss is accepted: without this a start is refused where one was deleted or cut short.
     pub accept_loss: Vec<String>,
+    /// Names the loss of state that a person agreed to, as the refused start showed it.
+    pub accept_reset: Option<String>,
+    /// How often settings of topics and brokers are looked at again; zero: never.
+    pub watch: Span,
 }
 
 impl Default for ProcessConfig {
@@ -159,6 +224,8 @@ impl Default for ProcessConfig {
             effects: EffectsSection::default(),
             admin: AdminSection::default(),
             console: ConsoleSection::default(),
+            metrics: MetricsSection::default(),
+            traces: TracesSection::default(),
             topics: TopicsSection::default(),
             stop_within: Span(Duration::from_secs(20)),
         }
@@ -210,12 +277,35 @@ impl Default for AdminSection {
 
 impl Default for ConsoleSection {
     fn default() -> Self {
-        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None }
+        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None, oidc: None }
+    }
+}
+
+impl Default for TracesSection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            endpoint: String::new(),
+            headers: None,
+            sample: 0.1,
+            follow: true,
+            propagate: true,
+            service: String::new(),
+            resource: String::new(),
+            timeout: Span(Duration::from_secs(10)),
+        }
     }
 }
 
 impl Default for TopicsSection {
     fn default() -> Self {
-        Self { create: false, replication: -1, partitions: 4, accept_loss: Vec::new() }
+        Self {
+            create: false,
+            replication: -1,
+            partitions: 4,
+            accept_loss: Vec::new(),
+            accept_reset: None,
+            watch: Span(Duration::from_secs(60)),
+        }
     }
 }

@@ -31,24 +31,27 @@ text { fill: #1c2430; font: 12px system-ui, sans-serif } text.soft { fill: #5b66
 text { fill: #e6eaf0 } text.soft { fill: #a3adba } .node { fill: #1d2430 } .topic { fill: #16233d } .other { fill: #14291c }
 }";
 
+/// How much goes through a topic or a step a second, by its name, where that is known.
+pub type Flows<'a> = &'a dyn Fn(&str) -> Option<f64>;
+
 /// A drawing for a page, which has the colours.
-pub fn draw(topology: &Topology) -> Markup {
-    drawn(topology, None)
+pub fn draw(topology: &Topology, flows: Flows<'_>) -> Markup {
+    drawn(topology, None, flows)
 }
 
 /// A drawing as a file of its own.
 pub fn standalone(topology: &Topology) -> String {
-    drawn(topology, Some(STYLE)).into_string()
+    drawn(topology, Some(STYLE), &|_| None).into_string()
 }
 
 /// Draws a topology: sub-topologies below each other, each with the topics that it reads and writes.
-fn drawn(topology: &Topology, style: Option<&str>) -> Markup {
+fn drawn(topology: &Topology, style: Option<&str>, flows: Flows<'_>) -> Markup {
     let (mut top, mut width, mut bands) = (0, 0, Vec::new());
     for part in topology.subtopologies() {
         let (boxes, edges) = place(topology, part);
         let rows = boxes.values().map(|(_, y)| y + 1).max().unwrap_or_default();
         width = boxes.values().map(|(x, _)| x * ACROSS + WIDE).fold(width, usize::max);
-        bands.push(band(topology, part, &boxes, &edges, top));
+        bands.push(band(topology, part, &boxes, &edges, top, flows));
         top += TITLE + rows * DOWN;
     }
     let (width, height) = (width + 2 * EDGE, top + EDGE);
@@ -62,13 +65,20 @@ fn drawn(topology: &Topology, style: Option<&str>) -> Markup {
 
 type Boxes = BTreeMap<Item, (usize, usize)>;
 
-fn band(topology: &Topology, part: &Subtopology, boxes: &Boxes, edges: &BTreeSet<(Item, Item)>, top: usize) -> Markup {
+fn band(
+    topology: &Topology,
+    part: &Subtopology,
+    boxes: &Boxes,
+    edges: &BTreeSet<(Item, Item)>,
+    top: usize,
+    flows: Flows<'_>,
+) -> Markup {
     let at = |b: &Item| boxes.get(b).map(|(x, y)| (x * ACROSS + EDGE, top + TITLE + y * DOWN)).unwrap_or_default();
     let unit = part.foreign.as_ref().map_or_else(|| topology.application().to_string(), ToString::to_string);
     html! {
         text.soft x=(EDGE) y=(top + 20) { "Sub-topology " (part.id) " · unit " (unit) }
         @for (from, to) in edges { (edge(at(from), at(to))) }
-        @for b in boxes.keys() { (drawn_box(topology, b, at(b))) }
+        @for b in boxes.keys() { (drawn_box(topology, b, at(b), flows)) }
     }
 }
 
@@ -81,7 +91,7 @@ fn edge((x, y): (usize, usize), (to_x, to_y): (usize, usize)) -> Markup {
     }
 }
 
-fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize)) -> Markup {
+fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize), flows: Flows<'_>) -> Markup {
     let (name, class, below, round) = match b {
         Item::Topic(topic) => (topic.as_str(), "topic", "topic".to_owned(), HIGH / 2),
         Item::Node(n) => {
@@ -96,6 +106,9 @@ fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize)) -> Markup {
             (node.name.as_str(), if stores.is_empty() { "node" } else { "other" }, what, 6)
         }
     };
+    let flow = flows(name);
+    let below = flow.map_or_else(|| below.clone(), |f| format!("{below} · {}", a_second(f)));
+    let class = if flow.is_some_and(|f| f > 0.0) { format!("{class} busy") } else { class.to_owned() };
     let short = |text: &str| match text.chars().count() {
         0..=LETTERS => text.to_owned(),
         _ => text.chars().take(LETTERS - 1).chain(['…']).collect(),
@@ -107,6 +120,16 @@ fn drawn_box(topology: &Topology, b: &Item, (x, y): (usize, usize)) -> Markup {
             text x=(x + 12) y=(y + 19) { (short(&spoken(name))) }
             text.soft x=(x + 12) y=(y + 35) { (short(&below)) }
         }
+    }
+}
+
+/// A rate as people read it.
+pub fn a_second(rate: f64) -> String {
+    match rate {
+        r if r <= 0.0 => "0/s".to_owned(),
+        r if r < 0.1 => "<0.1/s".to_owned(),
+        r if r < 100.0 => format!("{r:.1}/s"),
+        r => format!("{r:.0}/s"),
     }
 }
 
@@ -209,10 +232,11 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/topology/orders");
         let loaded = crate::config::yaml::offline(|| crate::declare::load(std::path::Path::new(path)));
         let application = loaded.expect("a topology").application;
-        let drawn = draw(&application.topology).into_string();
+        let flows = |name: &str| (name == "agent.requests").then_some(12.34);
+        let drawn = draw(&application.topology, &flows).into_string();
         for node in application.topology.nodes() {
             assert!(drawn.contains(&format!("<title>{}: ", node.name)), "{} is missing", node.name);
         }
-        assert!(drawn.contains("<title>agent.requests: topic</title>"), "{drawn}");
+        assert!(drawn.contains("<title>agent.requests: topic · 12.3/s</title>") && drawn.contains("topic busy"), "{drawn}");
     }
 }

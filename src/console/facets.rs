@@ -19,6 +19,8 @@ pub enum Facet {
     Resource(u32),
     /// Of operation IDs that have this hash.
     Operation(u32),
+    /// Of those that have a flag.
+    Flag(u32),
 }
 
 impl Facet {
@@ -31,6 +33,7 @@ impl Facet {
             Facet::Target(n) => (3, n),
             Facet::Resource(n) => (4, n),
             Facet::Operation(n) => (5, n),
+            Facet::Flag(n) => (6, n),
         };
         (kind << 112) | (u128::from(number) << 80)
     }

@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::intents::Status;
+use crate::intents::{Flag, Status};
 use crate::time::{WallTime, parse_duration};
+
+use super::index::{FLAGS, flag_word};
 
 /// Entries of one page, unless `limit` says otherwise, and at most.
 pub const LIMIT: usize = 50;
@@ -39,6 +41,8 @@ pub struct Search {
     pub resource: Option<String>,
     /// A whole operation ID finds that operation; else what operation ID or resource contains.
     pub text: Option<String>,
+    /// Only those with this flag.
+    pub flag: Option<Flag>,
     /// Only what has not changed for so long.
     pub older: Option<Duration>,
     /// The oldest change first, instead of the newest.
@@ -58,6 +62,7 @@ impl Default for Search {
             target: None,
             resource: None,
             text: None,
+            flag: None,
             older: None,
             oldest_first: false,
             limit: LIMIT,
@@ -110,6 +115,10 @@ impl Search {
             "target" => self.target = Some(value.to_owned()),
             "resource" => self.resource = Some(value.to_owned()),
             "q" => self.text = Some(value.to_owned()),
+            "flag" => {
+                let known = FLAGS.into_iter().find(|f| flag_word(*f) == value);
+                self.flag = Some(known.ok_or_else(|| wrong(key, format!("there is no flag `{value}`")))?);
+            }
             "older" => {
                 let read = parse_duration(value);
                 let span = read.ok_or_else(|| wrong(key, format!("`{value}` is no duration; write 5s, 30m, 2h or 7d")))?;
@@ -132,7 +141,7 @@ impl Search {
             }
             "cursor" => self.cursor = Some(Cursor::parse(value).ok_or_else(|| wrong(key, "it is not one that was given"))?),
             _ => {
-                let known = "status, tenant, step, target, resource, q, older, order, limit, cursor";
+                let known = "status, tenant, step, target, resource, q, flag, older, order, limit, cursor";
                 return Err(wrong(key, format!("nobody knows it; known are {known}")));
             }
         }
@@ -162,6 +171,9 @@ impl Search {
             if let Some(value) = value {
                 put(key, value);
             }
+        }
+        if let Some(flag) = self.flag {
+            put("flag", flag_word(flag));
         }
         if let Some(older) = self.older {
             put("older", &age(older));
@@ -257,7 +269,9 @@ mod tests {
         let cursor = proptest::option::of((0..i64::MAX, any::<u32>()));
         let texts = (text(), text(), text(), text(), text());
         let older = proptest::option::of(0..10_000_000u64);
-        (status, texts, older, any::<bool>(), 1..=MOST, cursor).prop_map(|(mut status, t, older, oldest_first, limit, cursor)| {
+        let flag = proptest::option::of(proptest::sample::select(FLAGS.to_vec()));
+        let rest = (any::<bool>(), 1..=MOST, cursor);
+        (status, texts, flag, older, rest).prop_map(|(mut status, t, flag, older, (oldest_first, limit, cursor))| {
             status.sort();
             status.dedup();
             Search {
@@ -267,6 +281,7 @@ mod tests {
                 target: t.2,
                 resource: t.3,
                 text: t.4,
+                flag,
                 older: older.map(Duration::from_millis),
                 oldest_first,
                 limit,
@@ -298,7 +313,7 @@ mod tests {
     /// If this broke, a misspelt filter would silently show everything.
     #[test]
     fn what_nobody_knows_is_refused() {
-        for query in ["stauts=unknown", "status=failed", "limit=0", "limit=501", "older=5", "cursor=zz", "order=up"] {
+        for query in ["stauts=unknown", "status=failed", "limit=0", "limit=501", "older=5", "flag=late", "cursor=zz", "order=up"] {
             assert_eq!(Search::parse(query).expect_err(query).code, codes::BAD_VALUE, "{query}");
         }
         assert_eq!(Search::parse("status=&q=+&tenant=").expect("an empty form"), Search::default());

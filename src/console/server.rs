@@ -15,6 +15,7 @@ use crate::error::{Error, Fault, codes};
 use crate::time::show_duration;
 
 use super::api::{self, Asked, BODY, ROUTES};
+use super::live;
 use super::pages::{self, PAGES};
 use super::problem::Problem;
 use super::{Console, is_loopback_host};
@@ -22,11 +23,11 @@ use super::{Console, is_loopback_host};
 /// Requests that are answered at once: each takes a thread of the process while Kafka is asked, an order up to 20 s.
 pub const AT_ONCE: usize = 64;
 
-/// Headers of every answer: nothing is run, nothing is framed, nothing is sent on, nothing is kept.
+/// Headers of every answer: only our own script runs, nothing is framed, nothing is sent on, nothing is kept.
 const HEADERS: &[(header::HeaderName, &str)] = &[
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+        "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -57,6 +58,8 @@ pub fn router(console: Arc<Console>) -> axum::Router {
         let methods = if takes_form { MethodFilter::GET.or(MethodFilter::POST) } else { MethodFilter::GET };
         router = router.route(path, on(methods, answer));
     }
+    let to = console.clone();
+    let router = router.route("/events", axum::routing::get(move |request: Request| live::events(to, request)));
     let to = console.clone();
     let router = router.fallback(move |uri: Uri| async move { pages::nowhere(&to, uri.path()) });
     router.layer(middleware::from_fn_with_state(console, guard))
@@ -131,7 +134,7 @@ fn refusal(console: &Console, request: &Request) -> Option<Error> {
     let text = |name: header::HeaderName| request.headers().get(name).map(|v| v.to_str().unwrap_or("?"));
     let host = text(header::HOST).unwrap_or_default();
     let refused = |why: String| Some(Error::new(codes::NOT_PERMITTED, Fault::Verdict, "asking the console").because(why));
-    if console.people.is_none() && !is_loopback_host(host) {
+    if !console.signs_in() && !is_loopback_host(host) {
         return refused(format!("nobody has to sign in here, and {host} is no name of this machine"));
     }
     if request.method() != Method::POST {

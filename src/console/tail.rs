@@ -13,6 +13,7 @@ use crate::intents::topics;
 use crate::kafka::{Cluster, Isolation, Reader};
 use crate::record::InRecord;
 
+use super::flow::Flow;
 use super::index::{Index, Place};
 
 /// How far the tail is.
@@ -24,6 +25,8 @@ pub struct Progress {
     pub whole: bool,
     /// Records that could not be read.
     pub unreadable: u64,
+    /// Partitions of the operations.
+    pub partitions: u32,
     /// Why it does not go on, where it does not.
     pub problem: Option<String>,
 }
@@ -32,6 +35,7 @@ pub struct Progress {
 #[derive(Default)]
 pub struct Kept {
     index: RwLock<Index>,
+    flow: Mutex<Flow>,
     progress: Mutex<Progress>,
     waiting: Mutex<HashMap<CommandId, Waiting>>,
     answered: Condvar,
@@ -88,17 +92,28 @@ impl Kept {
         answer
     }
 
-    fn fold(&self, news: Vec<(News, Place)>) {
+    /// How many operations came to each status within the last minute.
+    pub fn flow(&self) -> MutexGuard<'_, Flow> {
+        held(&self.flow)
+    }
+
+    fn fold(&self, news: Vec<(News, Place)>, whole: bool) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
         for (news, place) in news {
             match news {
                 News::Stands(half, seen) => {
                     self.tell(&seen);
-                    if let Some(key) = seen.key() {
-                        index.put(&key, half, &seen, place);
+                    let came = seen.key().and_then(|key| index.put(&key, half, &seen, place));
+                    // What is read at the start happened long ago.
+                    if let Some(status) = came.filter(|_| whole) {
+                        held(&self.flow).came(status, now);
                     }
                 }
                 News::Gone(half, key) => index.forget(&key, half),
+                News::Body(key) => index.put_body(&key, Some(place.offset)),
+                News::BodyGone(key) => index.put_body(&key, None),
+                News::Purse(tenant, purse) => index.put_purse(&tenant, place.partition, purse),
             }
         }
     }
@@ -161,8 +176,10 @@ fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &Atom
         ends.push((tp.clone(), end));
     }
     *kept.index.write().unwrap_or_else(PoisonError::into_inner) = Index::default();
-    *held(&kept.progress) = Progress::default();
     let ledger = topics::ledger_changelog(app);
+    let partitions = tps.iter().filter(|tp| tp.topic != ledger).count() as u32;
+    *held(&kept.progress) = Progress { partitions, ..Progress::default() };
+    let mut whole = false;
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
         let records = batch(reader.as_mut()).map_err(|f| unread("reading operations").because(f))?;
@@ -183,13 +200,13 @@ fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &Atom
             }
         }
         if !news.is_empty() {
-            kept.fold(news);
+            kept.fold(news, whole);
         }
-        let whole = ends.iter().all(|(tp, end)| end.0 == 0 || reader.position(tp).is_some_and(|at| at >= *end));
+        whole |= ends.iter().all(|(tp, end)| end.0 == 0 || reader.position(tp).is_some_and(|at| at >= *end));
         let mut progress = held(&kept.progress);
         progress.read += read;
         progress.unreadable += unreadable;
-        progress.whole |= whole;
+        progress.whole = whole;
     }
     Ok(())
 }

@@ -105,6 +105,17 @@ pub struct Call {
     pub(super) compiled: super::compiled::Compiled,
 }
 
+impl Call {
+    /// The path as its author wrote it, with the names of parameters: `/orders/{id}`.
+    pub fn path_template(&self) -> String {
+        self.compiled.request.path.pattern()
+    }
+    /// The path of the readback, likewise; empty where there is none.
+    pub fn readback_path_template(&self) -> String {
+        self.compiled.readback.as_ref().map(|r| r.request.path.pattern()).unwrap_or_default()
+    }
+}
+
 /// The key on the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeySpec {

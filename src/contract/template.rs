@@ -80,6 +80,15 @@ impl Template {
         })
     }
 
+    /// As its author wrote it: `/orders/{id}`.
+    pub(super) fn pattern(&self) -> String {
+        let piece = |p: &Piece| match p {
+            Piece::Text(text) => text.clone(),
+            Piece::Hole(name) => format!("{{{name}}}"),
+        };
+        self.pieces.iter().map(piece).collect()
+    }
+
     /// Whether `text` could be this template filled.
     pub(super) fn could_be(&self, text: &str) -> bool {
         let mut rest = text;

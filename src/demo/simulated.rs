@@ -111,6 +111,7 @@ impl MemberThreads {
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
             metrics: None,
+            tracer: Default::default(),
             weakened: Weakened::default(),
         };
         let config = ProcessConfig::default();

@@ -184,6 +184,7 @@ impl TopologyTestDriver {
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
             metrics: None,
+            tracer: Default::default(),
             weakened: Weakened::default(),
         };
         let admin = cluster.admin().map_err(error_of)?;

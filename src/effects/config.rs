@@ -80,6 +80,12 @@ impl Guard for Unguarded {
 
 /// One call of one contract version, ready to use.
 pub struct CallSpec {
+    /// What people call it: `orders#create`.
+    pub name: String,
+    /// The path as the contract has it, with the names of its parameters.
+    pub path: String,
+    /// The path of its readback, likewise.
+    pub read_path: String,
     /// The target: permits and breakers are counted by it.
     pub target: String,
     /// Facts and assumptions.
@@ -103,6 +109,9 @@ impl CallSpec {
     pub fn of(contract: &Contract, call: &crate::contract::Call, judge: Arc<dyn Judge>, host: Assumptions) -> Self {
         let t = &contract.target;
         Self {
+            name: format!("{}#{}", contract.name, call.name),
+            path: call.path_template(),
+            read_path: call.readback_path_template(),
             target: contract.name.to_string(),
             rules: Rules::of(call, host),
             judge,

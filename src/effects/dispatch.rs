@@ -17,6 +17,7 @@ use super::evidence;
 use super::fold::{Outcome, Verdict};
 use super::ledger::Op;
 use super::shared::{Handover, Health, Permit, Shared};
+use super::spans::{self, Traced};
 
 /// Something that came home.
 #[derive(Clone, Debug)]
@@ -157,6 +158,8 @@ pub struct PendingCall {
     pub not_after: Now,
     /// Whether its answer is a proposal.
     pub proposal: bool,
+    /// Whose span it is part of, where it is sampled.
+    pub trace: Option<Traced>,
     /// The right to it.
     pub permit: Permit,
 }
@@ -182,6 +185,8 @@ pub struct PendingRead {
     pub parameters: Parameters,
     /// The key on the wire.
     pub wire_key: WireKey,
+    /// Whose span it is part of, where it is sampled.
+    pub trace: Option<Traced>,
     /// The right to it.
     pub permit: Permit,
 }
@@ -228,6 +233,7 @@ impl Desk {
         };
         let mut request = p.request.clone();
         request.headers.extend(stamp.map(|(name, value)| Pair { name, value }));
+        spans::tell(self.shared.tracer(), p.trace.as_ref(), &mut request);
         let outgoing = Outgoing {
             to: p.spec.to.clone(),
             request,
@@ -243,7 +249,13 @@ impl Desk {
     fn called(&self, p: PendingCall, f: Finished) {
         let (outcome, text) = read_call(&p, &f);
         self.report(&p.spec, &p.spec.target, &f, outcome.said.class, outcome.retry_at);
-        self.shared.measure(|m| m.answered(&p.spec.target, outcome.said.class));
+        self.shared.measure(|m| {
+            m.answered(&p.spec.target, outcome.said.class);
+            m.exchanged(&p.spec.target, "call", &f);
+        });
+        if let Some(span) = spans::called(&p, &f, &outcome) {
+            self.shared.tracer().end(span);
+        }
         let PendingCall { key, deadline, permit, .. } = p;
         drop(permit);
         self.inbox.push(Finish::Call { key, deadline, outcome, text });

@@ -1,9 +1,10 @@
 //! What is watched of the effect stage: names from [`events`], labels bounded (targets come from contracts, never from records).
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::events::{self, Metric};
+use crate::http::{Answer, Finished, Wire};
 use crate::ids::Partition;
 use crate::intents::{AnswerClass, Flag, Status};
 use crate::time::WallTime;
@@ -24,6 +25,9 @@ pub struct Metrics {
     running: IntGaugeVec,
     limit: IntGaugeVec,
     closed: IntCounterVec,
+    seconds: HistogramVec,
+    breaker: IntGaugeVec,
+    remaining: IntGaugeVec,
 }
 
 impl Metrics {
@@ -41,7 +45,14 @@ impl Metrics {
             let made = IntGaugeVec::new(Opts::new(m.name, m.help), m.labels)?;
             registry.map_or(Ok(()), |r| r.register(Box::new(made.clone()))).map(|()| made)
         };
+        let m = events::TARGET_SECONDS;
+        let buckets = vec![0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0];
+        let seconds = HistogramVec::new(HistogramOpts::new(m.name, m.help).buckets(buckets), m.labels)?;
+        registry.map_or(Ok(()), |r| r.register(Box::new(seconds.clone())))?;
         Ok(Self {
+            seconds,
+            breaker: gauge(events::TARGET_BREAKER)?,
+            remaining: gauge(events::TARGET_REMAINING)?,
             attempts: counter(events::EFFECTS_ATTEMPTS)?,
             readbacks: counter(events::EFFECTS_READBACKS)?,
             warrants: counter(events::EFFECTS_WARRANTS)?,
@@ -57,31 +68,26 @@ impl Metrics {
 
     /// A call came out.
     pub(super) fn answered(&self, target: &str, class: AnswerClass) {
-        let word = match class {
-            AnswerClass::Applied => "applied",
-            AnswerClass::NotApplied => "not_applied",
-            AnswerClass::InProgress => "in_progress",
-            AnswerClass::KeyConflict => "key_conflict",
-            AnswerClass::PreconditionFailed => "precondition_failed",
-            AnswerClass::Rejected => "rejected",
-            AnswerClass::RetryLater => "retry_later",
-            AnswerClass::Unknown => "unknown",
-            AnswerClass::NotSent => "not_sent",
-            AnswerClass::MaybeSent => "maybe_sent",
-        };
-        self.attempts.with_label_values(&[target, word]).inc();
+        self.attempts.with_label_values(&[target, answer_word(class)]).inc();
+    }
+
+    /// An exchange with a target is over: `of` is `call` or `read`.
+    pub(super) fn exchanged(&self, target: &str, of: &str, f: &Finished) {
+        let Wire::Answered(answer) = &f.wire else { return };
+        self.seconds.with_label_values(&[target, of]).observe(f.ended.since(f.began).as_secs_f64());
+        for (of, left) in remaining(answer) {
+            self.remaining.with_label_values(&[target, of]).set(left);
+        }
+    }
+
+    /// The breaker of a target is open, or closed again.
+    pub(super) fn breaker(&self, target: &str, open: bool) {
+        self.breaker.with_label_values(&[target]).set(i64::from(open));
     }
 
     /// A readback came out.
     pub(super) fn read(&self, target: &str, verdict: &Verdict) {
-        let word = match verdict {
-            Verdict::Absent => "absent",
-            Verdict::One { .. } => "present",
-            Verdict::Two => "two",
-            Verdict::OtherContent => "other_content",
-            Verdict::Incomplete(_) => "inconclusive",
-        };
-        self.readbacks.with_label_values(&[target, word]).inc();
+        self.readbacks.with_label_values(&[target, verdict_word(verdict)]).inc();
     }
 
     /// A re-send was journalled under a warrant.
@@ -137,5 +143,67 @@ impl Metrics {
     /// Calls to a target are deferred.
     pub(super) fn closed(&self, target: &str, why: &str) {
         self.closed.with_label_values(&[target, why]).inc();
+    }
+}
+
+/// An answer's class as labels and spans have it.
+pub(super) fn answer_word(class: AnswerClass) -> &'static str {
+    match class {
+        AnswerClass::Applied => "applied",
+        AnswerClass::NotApplied => "not_applied",
+        AnswerClass::InProgress => "in_progress",
+        AnswerClass::KeyConflict => "key_conflict",
+        AnswerClass::PreconditionFailed => "precondition_failed",
+        AnswerClass::Rejected => "rejected",
+        AnswerClass::RetryLater => "retry_later",
+        AnswerClass::Unknown => "unknown",
+        AnswerClass::NotSent => "not_sent",
+        AnswerClass::MaybeSent => "maybe_sent",
+    }
+}
+
+/// What a readback showed, likewise.
+pub(super) fn verdict_word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Absent => "absent",
+        Verdict::One { .. } => "present",
+        Verdict::Two => "two",
+        Verdict::OtherContent => "other_content",
+        Verdict::Incomplete(_) => "inconclusive",
+    }
+}
+
+/// What an answer says is left of the target's limit: the draft's `RateLimit` (`"default";r=50;t=30`) and the headers that were there
+/// before it.
+fn remaining(answer: &Answer) -> impl Iterator<Item = (&'static str, i64)> {
+    const PLAIN: [(&str, &str); 5] = [
+        ("ratelimit-remaining", "requests"),
+        ("x-ratelimit-remaining", "requests"),
+        ("x-ratelimit-remaining-requests", "requests"),
+        ("x-ratelimit-remaining-tokens", "tokens"),
+        ("anthropic-ratelimit-tokens-remaining", "tokens"),
+    ];
+    let plain = PLAIN.into_iter().filter_map(|(name, of)| Some((of, answer.header(name)?.trim().parse().ok()?)));
+    let draft =
+        answer.header("ratelimit").and_then(|text| text.split([';', ',']).find_map(|p| p.trim().strip_prefix("r=")?.parse().ok()));
+    plain.chain(draft.map(|left| ("requests", left))).collect::<Vec<_>>().into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, nobody would see that a target's limit is nearly used up before it refuses calls.
+    #[test]
+    fn what_a_target_says_is_left_is_read() {
+        let of = |name: &str, value: &str| {
+            let headers = vec![(name.to_owned(), value.to_owned())];
+            remaining(&Answer { status: 200, headers, body: Default::default() }).collect::<Vec<_>>()
+        };
+        assert_eq!(of("ratelimit", "\"default\";r=50;t=30"), [("requests", 50)]);
+        assert_eq!(of("ratelimit", "limit=100, r=7"), [("requests", 7)]);
+        assert_eq!(of("x-ratelimit-remaining-tokens", " 1200 "), [("tokens", 1200)]);
+        assert_eq!(of("x-ratelimit-remaining", "plenty"), []);
+        assert_eq!(of("retry-after", "3"), []);
     }
 }

@@ -21,6 +21,7 @@ mod readback;
 mod results;
 mod rules;
 mod shared;
+mod spans;
 mod stage;
 mod status;
 mod task;

@@ -9,6 +9,7 @@ use super::config::Judged;
 use super::dispatch::{Desk, Finish, PendingRead, Question, secrets};
 use super::evidence;
 use super::fold::Verdict;
+use super::spans;
 
 /// The gate of a target's readbacks.
 pub fn gate(target: &str) -> String {
@@ -20,17 +21,20 @@ struct Reading {
     read: PendingRead,
     pages: Vec<Answer>,
     began: Option<WallTime>,
+    method: String,
+    /// The latest exchange, for the span: how it went from the first byte of all pages on.
+    last: Option<Finished>,
 }
 
 impl Desk {
     /// Hands a question to the network.
     pub fn read(&self, read: PendingRead) {
-        Reading { desk: self.clone(), read, pages: Vec::new(), began: None }.ask(None);
+        Reading { desk: self.clone(), read, pages: Vec::new(), began: None, method: String::new(), last: None }.ask(None);
     }
 }
 
 impl Reading {
-    fn ask(self, page: Option<&str>) {
+    fn ask(mut self, page: Option<&str>) {
         let spec = &self.read.spec;
         let request = match self.read.question {
             Question::Effect => spec.judge.readback(&self.read.parameters, &self.read.wire_key, page),
@@ -40,6 +44,9 @@ impl Reading {
             (Ok(request), Ok(secrets)) => (request, secrets),
             (Err(e), _) | (_, Err(e)) => return self.nothing(format!("the question can't be asked: {}", e.code)),
         };
+        let mut request = request;
+        spans::tell(self.desk.shared.tracer(), self.read.trace.as_ref(), &mut request);
+        self.method.clone_from(&request.method);
         let outgoing = Outgoing { to: spec.to.clone(), request, secret_headers, not_after: None, limits: spec.limits };
         let http = std::sync::Arc::clone(&self.desk.http);
         http.start(outgoing, Box::new(|| true), Box::new(move |finished| self.answered(finished)));
@@ -48,6 +55,10 @@ impl Reading {
     fn answered(mut self, f: Finished) {
         self.began = self.began.or(Some(f.began));
         self.report(&f);
+        self.desk.shared.measure(|m| m.exchanged(&self.read.spec.target, "read", &f));
+        if self.read.trace.is_some() {
+            self.last = Some(Finished { began: self.began.unwrap_or(f.began), ..f.clone() });
+        }
         let answer = match f.wire {
             Wire::Answered(answer) => answer,
             Wire::NotSent(why) => return self.nothing(format!("not sent: {}", why.label())),
@@ -88,8 +99,16 @@ impl Reading {
         self.began.unwrap_or_else(|| self.desk.clock.now().wall)
     }
 
+    fn span(&self, verdict: Option<&Verdict>) {
+        let span = self.last.as_ref().and_then(|f| spans::read(&self.read, f, &self.method, verdict));
+        if let Some(span) = span {
+            self.desk.shared.tracer().end(span);
+        }
+    }
+
     fn version(self, shown: Result<Option<String>, String>) {
         let at = self.at();
+        self.span(None);
         let PendingRead { op, permit, .. } = self.read;
         drop(permit);
         self.desk.inbox.push(Finish::Version { op, at, shown });
@@ -98,6 +117,7 @@ impl Reading {
     fn done(self, verdict: Verdict) {
         let at = self.at();
         self.desk.shared.measure(|m| m.read(&self.read.spec.target, &verdict));
+        self.span(Some(&verdict));
         let digest = (!self.pages.is_empty()).then(|| evidence::digest(&self.pages));
         let PendingRead { op, permit, .. } = self.read;
         drop(permit);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::ids::{DispatchToken, Partition};
 use crate::intents::Control;
 use crate::time::MonoTime;
+use crate::trace::Tracer;
 
 use super::metrics::Metrics;
 
@@ -83,6 +84,7 @@ pub struct Shared {
     gates: Mutex<HashMap<String, Gate>>,
     hearsay: Mutex<VecDeque<(Partition, Control)>>,
     metrics: Option<Metrics>,
+    tracer: Tracer,
 }
 
 impl Shared {
@@ -93,6 +95,15 @@ impl Shared {
     /// One whose tasks record these metrics.
     pub fn measured(metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..Self::default() }
+    }
+    /// As it is, and with spans of calls that are sampled.
+    #[must_use]
+    pub fn traced(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
+    }
+    /// Makes spans, where somebody traces.
+    pub(super) fn tracer(&self) -> &Tracer {
+        &self.tracer
     }
     /// Records, where somebody measures.
     pub(super) fn measure(&self, what: impl FnOnce(&Metrics)) {
@@ -145,7 +156,10 @@ impl Shared {
             return None;
         }
         (gate.running, gate.limit) = (gate.running + 1, limit);
-        self.measure(|m| m.calls(target, gate.running, limit));
+        self.measure(|m| {
+            m.calls(target, gate.running, limit);
+            m.breaker(target, gate.failures >= 8);
+        });
         Some(Permit { shared: Arc::clone(self), target: target.to_owned() })
     }
     /// Tells the breaker how a call went. It defers work, it never fails it.
@@ -153,13 +167,21 @@ impl Shared {
         let mut gates = self.lock(&self.gates);
         let Some(g) = gates.get_mut(target) else { return };
         match health {
-            Health::Good => g.failures = 0,
+            Health::Good => {
+                if g.failures >= 8 {
+                    self.measure(|m| m.breaker(target, false));
+                }
+                g.failures = 0;
+            }
             Health::Bad => {
                 g.failures = g.failures.saturating_add(1);
                 if g.failures >= 8 {
                     let pause = Duration::from_millis(500) * (1 << (g.failures - 8).min(6));
                     g.closed_until = g.closed_until.max(now.plus(pause.min(Duration::from_secs(30))));
-                    self.measure(|m| m.closed(target, "breaker"));
+                    self.measure(|m| {
+                        m.closed(target, "breaker");
+                        m.breaker(target, true);
+                    });
                 }
             }
             Health::Wait(d) => {

@@ -21,6 +21,7 @@ use super::permission::{Denial, last_look};
 use super::readback::gate;
 use super::results;
 use super::rules::{Rule, Rules};
+use super::spans::Traced;
 use super::status::{LedgerRecord, Phase};
 use super::task::EffectTask;
 
@@ -184,6 +185,7 @@ impl EffectTask {
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
+        let trace = self.traced(r, token.as_str());
         let call = PendingCall {
             key: r.key(),
             deadline: r.deadline,
@@ -196,6 +198,7 @@ impl EffectTask {
             journalled_at: now.wall,
             not_after: now.plus(rules.window),
             proposal: r.kind == IntentKind::Proposal,
+            trace,
             permit,
         };
         match rules.hold(Rule::JournalBeforeCall) {
@@ -203,6 +206,12 @@ impl EffectTask {
             false => self.hand_over(call),
         }
         Ok(())
+    }
+
+    /// Whose span a call is part of, where the operation is sampled.
+    fn traced(&self, r: &LedgerRecord, id: &str) -> Option<Traced> {
+        let parent = self.config.shared.tracer().wanted(r.traceparent.as_deref())?;
+        Some(Traced { parent, id: id.to_owned() })
     }
 
     fn token(&self, op: &Op, n: usize) -> DispatchToken {
@@ -235,6 +244,7 @@ impl EffectTask {
             spec: Arc::clone(spec),
             parameters,
             wire_key: r.wire_key.clone(),
+            trace: self.traced(r, &format!("{question:?} {op} {}", now.wall.0)),
             permit,
         })));
         Ok(())

@@ -12,8 +12,10 @@ use crate::record::{InRecord, OutRecord};
 use crate::time::WallTime;
 
 pub mod memory;
+mod metrics;
 pub mod rdkafka;
 
+pub use self::metrics::{Client, Metrics, Watch};
 pub use self::rdkafka::{Copy as BareCopy, RdCluster, RdConfig};
 
 /// What an error asks the engine to do. Checked in the order fatal, abort, retry; no flag at all counts as fatal.
@@ -344,6 +346,8 @@ pub struct Member {
     pub client_id: String,
     /// Where it connects from.
     pub host: String,
+    /// What the group has given it, where the coordinator tells.
+    pub partitions: Vec<Tp>,
 }
 
 /// Questions and orders to the cluster, each bounded by the implementation's request timeout.

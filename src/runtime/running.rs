@@ -11,6 +11,7 @@ use crate::time::{MonoTime, Now};
 use super::Step;
 use super::failpoint;
 use super::held::Held;
+use super::metrics::{Behind, Share};
 use super::transaction::{NoTransaction, Transaction};
 
 /// A source partition of a task.
@@ -29,11 +30,13 @@ pub(super) struct Part {
     /// Since when the split queue has been empty without being known as drained.
     waiting: Option<MonoTime>,
     drained: bool,
+    share: Share,
 }
 
 impl Part {
     pub(super) fn new(tp: Tp, reading: Reading, start: NextOffset) -> Self {
-        Self { tp, reading, committed: start, next: start, read: false, head: None, waiting: None, drained: false }
+        let share = Share::default();
+        Self { tp, reading, committed: start, next: start, read: false, head: None, waiting: None, drained: false, share }
     }
 
     /// Where reading goes on, past control records where the source stands there.
@@ -100,6 +103,8 @@ impl Running {
         let offset = record.offset;
         // First of all: the record is taken from the source, so whatever fails from here on must bring it back.
         self.touched = true;
+        let passed = record.offset.next().0 - part.next.0;
+        part.share = Share { passed: part.share.passed + passed, records: part.share.records + 1 };
         (part.next, part.read) = (record.offset.next(), true);
         tx.ensure_open(now.mono)?;
         tx.count_read(record.size());
@@ -262,9 +267,9 @@ impl Running {
         }
     }
 
-    /// Offsets between reading and the known end, by partition.
-    pub(super) fn behind<'a, Src: Source>(&'a self, source: &'a Src) -> impl Iterator<Item = (&'a Tp, i64)> {
-        self.parts.iter().filter_map(|p| source.known_end(&p.tp).map(|end| (&p.tp, (end.0 - p.position(source).0).max(0))))
+    /// How far reading is behind the known end, by partition.
+    pub(super) fn behind<'a, Src: Source>(&'a self, source: &'a Src) -> impl Iterator<Item = (&'a Tp, Behind)> {
+        self.parts.iter().filter_map(|p| source.known_end(&p.tp).map(|end| (&p.tp, p.share.behind(end.0 - p.position(source).0))))
     }
 }
 

@@ -403,8 +403,8 @@ impl<C: Cluster> StreamThread<C> {
         self.metrics.held.set(self.tasks.all().filter(|t| t.held.is_some()).count() as i64);
         self.metrics.open_seconds.set(self.tx.open().map_or(0.0, |o| now.mono.since(o.since).as_secs_f64()));
         for task in self.tasks.all() {
-            for (tp, offsets) in task.behind(&self.source) {
-                self.metrics.behind(tp, offsets);
+            for (tp, behind) in task.behind(&self.source) {
+                self.metrics.behind(tp, behind);
             }
         }
     }

@@ -2,11 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use readback::console::people::{Role, make};
+use readback::ids::{Partition, TopicName};
+use readback::kafka::{Cluster, Slot, TxLimits, TxSink};
+use readback::record::OutRecord;
+use readback::registry::{Ensure, Registry, RegistryAuth};
+use readback::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::notices::{ask, topology};
+use crate::notices::{Service, ask, topology};
 use crate::processes::Running;
 use crate::{shared, until};
 
@@ -89,5 +95,198 @@ fn an_unknown_effect_is_resolved_over_the_api() {
     assert_eq!((&shown["status"], &shown["commands"][0]["command"]), (&json!("resolved_applied"), &answer["command"]));
     let (_, left) = call(&address, &token, "GET", "/unknowns", "").expect("answers");
     assert_eq!(left["operations"], json!([]));
+    assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
+}
+
+/// A page of the console, or what a form was answered: status, head, body.
+fn page(address: &str, cookie: &str, method: &str, path: &str, body: &str) -> Option<(u16, String, String)> {
+    let mut to = TcpStream::connect(address).ok()?;
+    write!(
+        to,
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nCookie: {cookie}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .ok()?;
+    let mut answer = String::new();
+    to.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, head.to_owned(), body.to_owned()))
+}
+
+/// Signs in as a browser does; the session's cookie.
+fn sign_in(address: &str, token: &str) -> String {
+    let cookie = |head: &str| {
+        let line = head.lines().find(|l| l.to_lowercase().starts_with("set-cookie:")).expect("a cookie");
+        line.split_once(": ").and_then(|(_, c)| c.split(';').next()).expect("a value").to_owned()
+    };
+    let (_, head, form) = page(address, "", "GET", "/sign-in", "").expect("answers");
+    let field = form.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a form");
+    let (status, head, _) =
+        page(address, &cookie(&head), "POST", "/sign-in", &format!("form={field}&token={token}")).expect("answers");
+    assert_eq!(status, 303);
+    cookie(&head)
+}
+
+/// If this broke, an operator at night would open a page that does not show what the topics hold, or shows it no more once it moves:
+/// what is unknown, what was sent, what rests, what is left, which transaction is open, what is promised.
+#[test]
+fn every_page_shows_what_the_topics_hold() {
+    let shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("pages-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
+    let tokens = work.path().join("tokens");
+    std::fs::write(&tokens, line).expect("writes");
+    let target = silent_target();
+    let more = [
+        ("NOTICES_URL", target.as_str()),
+        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
+        ("READBACK_ADMIN__CONSOLE", "true"),
+        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
+    ];
+    let mut member = Running::with(&topology(work.path(), &app), &work.path().join("state"), "member", &more);
+    member.until_running();
+    let said = member.said();
+    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    let cookie = sign_in(&address, &token);
+    let shows = |path: &str, what: &dyn Fn(&str) -> bool| {
+        until(path, || {
+            let (status, _, body) = page(&address, &cookie, "GET", path, "")?;
+            assert!([200, 404].contains(&status), "{path}: {status} {body}");
+            (status == 200 && what(&body)).then_some(body)
+        })
+    };
+    let tile = |body: &str, of: &str, n: &str| {
+        body.split(&format!("data-key=\"{of}\"")).nth(1).is_some_and(|rest| rest[..200].contains(&format!("<b>{n}</b>")))
+    };
+    // Followed from here on.
+    let mut events = TcpStream::connect(&address).expect("connects");
+    write!(events, "GET /events HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n").expect("writes");
+    ask(&app, "op-1");
+    let input = TopicName::from(format!("{app}.in"));
+    let broken = OutRecord {
+        topic: &input,
+        partition: None,
+        timestamp: None,
+        key: Some(b"k"),
+        value: Some(b"{\"card\": \"4242\""),
+        headers: None,
+    };
+    shared.cluster.publish(&[broken], Duration::from_secs(20)).expect("writes");
+    shows("/", &|body| tile(body, "unknown", "1") && tile(body, "dead letter rests", "1") && body.contains("notices#create"));
+    let (mut told, mut buffer) = (String::new(), [0; 512]);
+    until("the page is told", || {
+        let n = events.read(&mut buffer).expect("reads");
+        told += &String::from_utf8_lossy(&buffer[..n]);
+        (told.contains("event: changed") && told.contains("operations")).then_some(())
+    });
+    shows("/unknowns", &|body| body.contains(">op-1</a>"));
+    shows("/operations?resource=shipment%2Fop-1&older=1ms", &|body| body.contains(">op-1</a>"));
+    let one = "/operations/op-1?tenant=acme&step=notify";
+    let shown = shows(one, &|body| body.contains("maybe sent") && body.contains("The exact request"));
+    assert!(shown.contains("shipment") && !shown.contains("a@b.example"), "values are hidden: {shown}");
+    let whole = shows(&format!("{one}&show=values"), &|body| body.contains("a@b.example"));
+    assert!(!whole.contains("the bytes that are kept hash to"), "{whole}");
+    let letters = shows("/dead-letters", &|body| body.contains("1 letter rests"));
+    let letter = letters.split("href=\"/dead-letters/").nth(1).and_then(|rest| rest.split('"').next()).expect("a letter");
+    let letter = format!("/dead-letters/{letter}");
+    assert!(!shows(&letter, &|body| body.contains("Shape of the payload")).contains("4242"));
+    shows(&format!("{letter}?show=values"), &|body| body.contains("4242"));
+    shows("/approvals", &|body| body.contains("No plan waits"));
+    shows("/topology", &|body| body.contains(&format!("<title>{app}.in: topic · ")));
+    shows("/configuration", &|body| body.contains("console.tokens"));
+    let promised = shows("/guarantees", &|body| body.contains("outbox → notices#create"));
+    assert!(promised.contains("1 broker") && promised.contains("not promised"), "{promised}");
+    // Read up to the end, markers and all: nothing is left, and members have what they have.
+    let (group, effects) = (format!("Group {app} · 1 member"), format!("Group {app}-effects · 1 member"));
+    let read_up = |body: &str| body.contains("; 0 records are left in ") && body.contains("no transaction holds anything back");
+    shows("/members", &|body| body.contains(&group) && body.contains(&effects) && read_up(body) && body.contains("-outbox "));
+    // A transaction that stays open holds back what comes after it.
+    let slot = Slot { unit: format!("{app}-stranger").into(), group: format!("{app}-stranger").into(), number: 0 };
+    let mut open = shared.cluster.sink(&slot, TxLimits { transaction: Duration::from_secs(120), reports: false }).expect("a sink");
+    open.init().expect("fences");
+    open.begin().expect("begins");
+    open.send(OutRecord { partition: Some(Partition(0)), ..broken }).expect("sends");
+    open.flush(Duration::from_secs(20)).expect("flushes");
+    let held = shows("/members", &|body| body.contains("1 is held back by an open transaction"));
+    assert!(held.contains("Seen so for"), "{held}");
+    open.abort(Duration::from_secs(20)).expect("aborts");
+    shows("/members", &read_up);
+    assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
+}
+
+/// A topology whose requests come as they are, in Avro of the registry.
+fn of_requests(work: &std::path::Path, app: &str) -> std::path::PathBuf {
+    let dir = topology(work, app);
+    let graph = format!(
+        "application: {app}
+version: 1
+sources:
+  requests: {{ topic: {app}.in, value: avro, schema: readback/work-request }}
+steps:
+  - name: admit
+    from: requests
+    admit: {{ remember: 1d }}
+  - name: notify
+    from: admit
+    effect:
+      contract: contracts/notices.yaml#create
+      parameters: {{ shipment: request.resource, email: '\"a@b.example\"' }}
+results: {app}.results
+dead_letters: {app}.dead
+"
+    );
+    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
+    dir
+}
+
+/// If this broke, a caller that waits would not hear that its effect was read back, or would have it twice by asking twice.
+#[test]
+fn a_request_that_is_submitted_twice_is_confirmed_once() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("submit-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
+    let tokens = work.path().join("tokens");
+    std::fs::write(&tokens, line).expect("writes");
+    let registry = Registry::new(crate::stack().registry(), RegistryAuth::None).expect("a client");
+    registry
+        .ensure(&format!("{app}.in-value"), include_str!("../../schemas/work-request.avsc"), Ensure::Register)
+        .expect("registers");
+    let service = Service::start();
+    let more = [
+        ("NOTICES_URL", service.url.as_str()),
+        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
+        ("READBACK_ADMIN__CONSOLE", "true"),
+        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
+    ];
+    let mut member = Running::with(&of_requests(work.path(), &app), &work.path().join("state"), "member", &more);
+    member.until_running();
+    let said = member.said();
+    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    let deadline = SystemClock.now().wall.plus(Duration::from_secs(3_600)).to_string();
+    let submit = |resource: &str| {
+        let body = json!({
+            "operation_id": "op-1", "tenant": "acme", "resource": resource, "action": "notice.create", "deadline": deadline,
+            "input": { "media_type": "text/plain", "inline": "a notice" },
+        });
+        call(&address, &token, "POST", "/requests/notify?wait_for=confirmed&within=60s", &body.to_string())
+    };
+    // With 202 it is not confirmed yet: the same request again goes on waiting.
+    let confirmed = || {
+        until("it is confirmed", || {
+            let (status, answer) = submit("s-1").unwrap_or_else(|| panic!("no answer: {}", member.said()));
+            assert!([200, 202].contains(&status), "{status} {answer}");
+            (status == 200).then_some(answer)
+        })
+    };
+    let answer = confirmed();
+    assert_eq!((&answer["level"], &answer["status"], &answer["ended"]), (&json!("confirmed"), &json!("confirmed"), &json!(true)));
+    assert_eq!(confirmed()["version"], answer["version"]);
+    let (status, refused) = submit("s-2").expect("answers");
+    assert_eq!((status, &refused["code"]), (409, &json!("RB0702")), "{refused}");
+    let (_, shown) = call(&address, &token, "GET", "/operations/op-1?tenant=acme&step=notify", "").expect("answers");
+    assert_eq!((&shown["requester"], &shown["status"]), (&json!("olga@acme"), &json!("confirmed")));
+    assert_eq!(service.posts(), [("s-1".to_owned(), 1)].into());
     assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
 }

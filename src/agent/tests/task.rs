@@ -61,6 +61,7 @@ fn config() -> OperationsConfig {
         clock_error: Duration::from_millis(500),
         fetcher: Some(Arc::new(AtOnce)),
         metrics: None,
+        tracer: Default::default(),
         weakened: None,
     }
 }
@@ -312,7 +313,7 @@ fn c100_dead_letters_do_not_grow() {
 #[test]
 fn what_happens_is_counted_once_it_is_committed() {
     let registry = prometheus::Registry::new();
-    let metrics = Some(Metrics::new(&registry).expect("new names"));
+    let metrics = Some(Metrics::new(&registry, Default::default()).expect("new names"));
     let mut rig = Rig::of(OperationsConfig { metrics, ..config() });
     let count = |name: &str, label: &str| -> f64 {
         let families = registry.gather();

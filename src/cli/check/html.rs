@@ -1,8 +1,9 @@
 //! The report as one page without scripts or anything from elsewhere: to be kept beside a release, or sent to a reviewer.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, html};
 
-use crate::app::check::{Finding, Report};
+use crate::app::check::Report;
+use crate::app::check::html::body;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; }
@@ -10,6 +11,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto
 table { border-collapse: collapse; width: 100%; margin-bottom: 1.5rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid GrayText; }
 code { font-family: ui-monospace, monospace; }
+.scroll { overflow-x: auto; }
 .no { border-left: .3rem solid #c62828; padding-left: .75rem; }
 .weak { border-left: .3rem solid #b26a00; padding-left: .75rem; }
 ";
@@ -34,115 +36,17 @@ pub(super) fn page(report: &Report, at: &str) -> String {
             body {
                 h1 { (title) }
                 p { (asked) " · readback " (env!("CARGO_PKG_VERSION")) " · " time { (at) } }
-                (findings("What contradicts", "no", &report.contradictions))
-                (edges(report))
-                h2 { "What you assume" }
-                ol { @for a in &report.assumptions { li { (a.text) " " code { (a.at) } } } }
-                h2 { "What is not promised" }
-                ul { @for n in &report.not_promised { li { (n) } } }
-                (findings("Weak settings", "weak", &report.warnings))
-                (topics(report))
-                (broker(report))
-                (permissions(report))
+                (body(report))
             }
         }
     };
     page.into_string()
 }
 
-fn edges(report: &Report) -> Markup {
-    html! {
-        h2 { "What is promised" }
-        table {
-            thead { tr { th scope="col" { "Edge" } th scope="col" { "Promise" } th scope="col" { "Because" } } }
-            tbody {
-                @for edge in &report.edges {
-                    @for (i, p) in edge.promises.iter().enumerate() {
-                        tr {
-                            @if i == 0 { th scope="rowgroup" rowspan=(edge.promises.len()) { (edge.edge) } }
-                            td { (p.promise) }
-                            td { (p.because) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn findings(title: &str, class: &str, all: &[Finding]) -> Markup {
-    html! {
-        @if !all.is_empty() {
-            h2 { (title) }
-            @for f in all {
-                div class=(class) {
-                    p {
-                        code { (f.code) } " " (f.text)
-                        @if !f.topics.is_empty() { br; small { (f.topics.join(", ")) } }
-                        @if !f.hint.is_empty() { br; (f.hint) }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn topics(report: &Report) -> Markup {
-    html! {
-        @if !report.topics.is_empty() {
-            h2 { "Topics as the cluster has them" }
-            table {
-                thead { tr { th scope="col" { "Topic" } th scope="col" { "Partitions" } th scope="col" { "Replicas" } th scope="col" { "Settings" } } }
-                tbody {
-                    @for t in &report.topics {
-                        tr {
-                            th scope="row" { code { (t.name) } }
-                            td { (t.partitions) }
-                            td { (t.replication) }
-                            td { @for (key, value) in &t.settings { code { (key) "=" (value) } " " } }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn broker(report: &Report) -> Markup {
-    html! {
-        @if !report.broker.is_empty() {
-            h2 { "Limits of the brokers" }
-            table {
-                thead { tr { th scope="col" { "Setting" } th scope="col" { "Value" } } }
-                tbody { @for (key, value) in &report.broker { tr { th scope="row" { code { (key) } } td { code { (value) } } } } }
-            }
-        }
-    }
-}
-
-fn permissions(report: &Report) -> Markup {
-    html! {
-        h2 { "Permissions" }
-        table {
-            thead { tr { th scope="col" { "Who" } th scope="col" { "Resource" } th scope="col" { "Operations" } th scope="col" { "Flags of kafka-acls.sh" } } }
-            tbody {
-                @for p in &report.permissions {
-                    tr {
-                        td { (p.who) }
-                        td { (p.resource) " " code { (p.name) @if p.prefixed { "*" } } }
-                        td { (p.operations.join(", ")) }
-                        td { code { (p.flags()) } }
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::check::{Edge, Promised};
+    use crate::app::check::{Edge, Promised, Rests};
     use crate::config::{ProcessConfig, yaml};
 
     /// If this broke, what stands in a contract could run as a script in a reviewer's browser, or a part of the report would be missing.
@@ -152,7 +56,11 @@ mod tests {
         let declared = yaml::offline(|| crate::declare::load(&dir)).expect("loads");
         let mut report = Report::offline(&declared.application, &ProcessConfig::default(), &declared.warnings);
         let because = "<script>alert(1)</script>".to_owned();
-        report.edges.push(Edge { edge: "a → b".into(), promises: vec![Promised { promise: "p".into(), because }] });
+        report.edges.push(Edge {
+            edge: "a → b".into(),
+            promises: vec![Promised { promise: "p".into(), because }],
+            rests: Rests::default(),
+        });
         let page = page(&report, "2026-11-20");
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)"));
         for text in report.edges.iter().flat_map(|e| &e.promises).map(|p| &p.promise).chain(&report.not_promised) {

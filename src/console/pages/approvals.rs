@@ -7,6 +7,7 @@ use crate::console::index::Listed;
 use crate::error::Result;
 use crate::intents::Status;
 
+use super::layout::Live;
 use super::{View, form, layout, link};
 
 /// So many plans are shown on one page: each is read from Kafka.
@@ -17,9 +18,10 @@ pub fn page(view: &View<'_>, query: &str) -> Result<Markup> {
     let mut search = api::narrowed(query, &[Status::AwaitingApproval])?;
     search.limit = search.limit.min(SHOWN);
     let (page, reading) = api::page(view.console, &search);
-    Ok(layout::page(
+    Ok(layout::live(
         view,
         "Approvals",
+        &Live::of("operations", ""),
         html! {
             h1 { "Waiting for approval" }
             (layout::reading(&reading))
@@ -38,13 +40,13 @@ fn plan(view: &View<'_>, row: &Listed) -> Markup {
     };
     let seen = match view.console.evidence(&row.key) {
         Ok(seen) => seen,
-        Err(e) => return html! { section.card { (head) (layout::problem(&e)) } },
+        Err(e) => return html! { section.card data-key=(link(&row.key)) { (head) (layout::problem(&e)) } },
     };
     let Some(record) = seen.record.as_ref().filter(|r| r.status == Status::AwaitingApproval) else {
-        return html! { section.card { (head) p.notice { "It waits no more." } } };
+        return html! { section.card data-key=(link(&row.key)) { (head) p.notice { "It waits no more." } } };
     };
     html! {
-        section.card {
+        section.card data-key=(link(&row.key)) {
             (head)
             dl.facts {
                 dt { "asked for by" } dd { (record.request.requester) }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::console::index::Listed;
+use crate::console::index::{Listed, flag_word};
 use crate::console::problem;
 use crate::console::wire::Reading;
 use crate::error::{Error, codes};
-use crate::intents::Status;
+use crate::intents::{Flag, Status};
 use crate::time::{WallTime, show_duration};
 
 use super::{Page, View, Visitor, link};
@@ -21,11 +21,38 @@ const MENU: &[(Page, &str, &str)] = &[
     (Page::DeadLetters, "/dead-letters", "Dead letters"),
     (Page::Topology, "/topology", "Topology"),
     (Page::Members, "/members", "Members"),
+    (Page::Guarantees, "/guarantees", "Guarantees"),
     (Page::Configuration, "/configuration", "Settings"),
 ];
 
-/// A whole page.
+/// What keeps a page as things are now.
+pub struct Live {
+    /// The parts that it shows, as `/events` names them: `operations`, `operation`, `letters`, `clock`.
+    pub parts: &'static str,
+    /// The query of `/events`, where it is of one operation.
+    pub of: String,
+    /// What is told to those who do not see it, once it has changed.
+    pub say: String,
+}
+
+impl Live {
+    /// Of these parts.
+    pub fn of(parts: &'static str, say: impl Into<String>) -> Self {
+        Self { parts, of: String::new(), say: say.into() }
+    }
+}
+
+/// A whole page, as of when it was loaded.
 pub fn page(view: &View<'_>, title: &str, body: Markup) -> Markup {
+    whole(view, title, None, body)
+}
+
+/// A whole page that follows what it shows.
+pub fn live(view: &View<'_>, title: &str, live: &Live, body: Markup) -> Markup {
+    whole(view, title, Some(live), body)
+}
+
+fn whole(view: &View<'_>, title: &str, live: Option<&Live>, body: Markup) -> Markup {
     bare(
         title,
         view.console.app.as_str(),
@@ -37,9 +64,20 @@ pub fn page(view: &View<'_>, title: &str, body: Markup) -> Markup {
                         @if *page == view.page { a href=(href) aria-current="page" { (word) } } @else { a href=(href) { (word) } }
                     }
                 }
-                div.who { (who(view)) }
+                div.who {
+                    @if live.is_some() {
+                        button.live #live type="button" hidden aria-pressed="true" title="Updates as things change; press to pause" { "Live" }
+                    }
+                    (who(view))
+                }
             }
-            main id="main" { (body) }
+            p.unseen #said role="status" aria-live="polite" {}
+            @if let Some(live) = live {
+                main id="main" tabindex="-1" data-live=(live.parts) data-of=(live.of) data-say=(live.say) { (body) }
+                script src="/live.js" defer {}
+            } @else {
+                main id="main" tabindex="-1" { (body) }
+            }
         },
     )
 }
@@ -102,6 +140,11 @@ pub fn pill(word: &str) -> Markup {
     html! { span class={ "pill " (class) } { (word.replace('_', " ")) } }
 }
 
+/// A flag.
+pub fn flag(flag: Flag) -> Markup {
+    html! { span.pill.bad { (flag_word(flag).replace('_', " ")) } }
+}
+
 /// A moment, exact, for the eye and for programs.
 pub fn moment(at: WallTime) -> Markup {
     let text = at.to_string();
@@ -110,11 +153,16 @@ pub fn moment(at: WallTime) -> Markup {
 
 /// How long ago.
 pub fn ago(at: WallTime, now: WallTime) -> Markup {
-    html! { time datetime=(at.to_string()) title=(at.to_string()) { (show_duration(whole(now.since(at)))) } }
+    html! { time datetime=(at.to_string()) title=(at.to_string()) { (age(at, now)) } }
+}
+
+/// How long ago, in words.
+pub fn age(at: WallTime, now: WallTime) -> String {
+    show_duration(seconds(now.since(at)))
 }
 
 /// Nobody reads milliseconds of an age.
-fn whole(d: Duration) -> Duration {
+fn seconds(d: Duration) -> Duration {
     if d.as_secs() > 0 { Duration::from_secs(d.as_secs()) } else { d }
 }
 
@@ -135,6 +183,24 @@ pub fn reading(reading: &Reading) -> Markup {
     }
 }
 
+/// Where what a form brought about stands; following the page leaves it there.
+pub fn notice(of: &Markup) -> Markup {
+    html! { div #notice data-keep { (of) } }
+}
+
+/// A number with its thousands apart.
+pub fn grouped(n: i64) -> String {
+    let digits = n.unsigned_abs().to_string();
+    let mut out = String::from(if n < 0 { "−" } else { "" });
+    for (i, d) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(d);
+    }
+    out
+}
+
 /// A table of operations.
 pub fn table(rows: &[Listed], now: WallTime) -> Markup {
     html! {
@@ -146,10 +212,10 @@ pub fn table(rows: &[Listed], now: WallTime) -> Markup {
                 } }
                 tbody {
                     @for r in rows {
-                        tr {
+                        tr data-key=(link(&r.key)) {
                             td.id { a href=(link(&r.key)) { (r.key.operation) } }
                             td { (r.key.tenant) }
-                            td { (pill(r.word())) }
+                            td { (pill(r.word())) @for f in &r.flags { " " (flag(*f)) } }
                             td.age { (ago(r.changed_at, now)) }
                             td { (r.target) }
                             td.id { (r.resource) }
@@ -171,4 +237,16 @@ pub fn count(n: usize, one: &str, many: &str) -> String {
 /// A status as people say it.
 pub fn spoken(status: Status) -> String {
     status.word().replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, a person would take two million for two hundred thousand.
+    #[test]
+    fn thousands_stand_apart() {
+        let plain = |n: i64| grouped(n).replace('\u{202f}', "_");
+        assert_eq!([0, 999, 1_000, -12_345, 2_000_000].map(plain), ["0", "999", "1_000", "−12_345", "2_000_000"]);
+    }
 }

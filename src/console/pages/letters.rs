@@ -7,10 +7,11 @@ use maud::{Markup, html};
 use crate::console::api::{self, Asked};
 use crate::console::letters::{self, ROLES, Row};
 use crate::console::problem;
-use crate::console::search::pairs;
+use crate::console::search::{escape, pairs};
 use crate::error::Result;
 use crate::time::WallTime;
 
+use super::layout::Live;
 use super::operation::form_refused;
 use super::{View, Visitor, html_page, layout};
 
@@ -43,12 +44,13 @@ pub fn replay(view: &View<'_>, asked: &Asked) -> Result<Response> {
 
 fn shown(view: &View<'_>, notice: Markup) -> Result<Markup> {
     let all = letters::list(view.console)?;
-    Ok(layout::page(
+    Ok(layout::live(
         view,
         "Dead letters",
+        &Live::of("letters", layout::count(all.resting, "letter rests", "letters rest")),
         html! {
             h1 { "Dead letters" }
-            (notice)
+            (layout::notice(&notice))
             p.soft { (layout::count(all.resting, "letter rests", "letters rest")) " in " (all.topic) ". A letter goes back once: the record and the mark that says so are one transaction." }
             @if all.letters.is_empty() { p.notice.good { "Nothing rests." } } @else { (table(view, &all.letters)) }
             @if all.resting > all.letters.len() { p.soft { "The oldest " (all.letters.len()) " are shown; " code { "readback dlq list" } " shows more." } }
@@ -64,8 +66,8 @@ fn table(view: &View<'_>, rows: &[Row]) -> Markup {
                 th scope="col" { "Letter" } th scope="col" { "Rests for" } th scope="col" { "Why" } th scope="col" { "Step, operation" }
                 th scope="col" { "From" } th scope="col" { "Way back" }
             } }
-            tbody { @for r in rows { tr {
-                td.id { (r.letter) }
+            tbody { @for r in rows { tr data-key=(r.letter) {
+                td.id { a href={ "/dead-letters/" (escape(&r.letter)) } { (r.letter) } }
                 td.age { (layout::ago(WallTime(r.since), now)) }
                 td { (layout::code_mark(&r.code)) " " (r.reason) }
                 td.id { (r.step.as_deref().unwrap_or_default()) @if let Some(o) = &r.operation { br; (o) } }

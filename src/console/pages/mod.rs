@@ -1,13 +1,20 @@
-//! Pages: rendered here, without a script, from what the API shows too.
+//! Pages: rendered here, complete without a script, from what the API shows too. `live.js` keeps them as things are now.
 
 mod approvals;
+mod budgets;
+mod evidence;
 mod form;
+mod guarantees;
+mod issuer;
 mod layout;
+mod letter;
 mod letters;
 mod members;
 mod operation;
 mod operations;
 mod overview;
+mod process;
+mod request;
 mod sign_in;
 mod topology;
 
@@ -41,18 +48,28 @@ pub enum Page {
     Approvals,
     /// Dead letters; takes the form that sends one back.
     DeadLetters,
+    /// One dead letter with what it holds.
+    DeadLetter,
     /// The graph.
     Topology,
     /// Members and partitions.
     Members,
+    /// What is promised, compared with the cluster.
+    Guarantees,
     /// How this process is configured.
     Configuration,
     /// Where one signs in.
     SignIn,
+    /// Leads to the issuer.
+    ToIssuer,
+    /// Where the issuer sends people back to.
+    FromIssuer,
     /// Where one signs out.
     SignOut,
     /// The style of all pages.
     Style,
+    /// The script of pages that follow what they show.
+    Script,
 }
 
 /// Every page with its path, and whether it takes a form.
@@ -63,12 +80,17 @@ pub const PAGES: &[(Page, &str, bool)] = &[
     (Page::Unknowns, "/unknowns", false),
     (Page::Approvals, "/approvals", false),
     (Page::DeadLetters, "/dead-letters", true),
+    (Page::DeadLetter, "/dead-letters/{letter}", false),
     (Page::Topology, "/topology", false),
     (Page::Members, "/members", false),
+    (Page::Guarantees, "/guarantees", false),
     (Page::Configuration, "/configuration", false),
     (Page::SignIn, "/sign-in", true),
+    (Page::ToIssuer, "/sign-in/oidc", false),
+    (Page::FromIssuer, "/sign-in/callback", false),
     (Page::SignOut, "/sign-out", true),
     (Page::Style, "/style.css", false),
+    (Page::Script, "/live.js", false),
 ];
 
 /// Who looks at a page.
@@ -113,8 +135,14 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
     if page == Page::Style {
         return ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("style.css")).into_response();
     }
-    if page == Page::SignIn {
-        return sign_in::serve(console, post, asked);
+    if page == Page::Script {
+        return ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("live.js")).into_response();
+    }
+    match page {
+        Page::SignIn => return sign_in::serve(console, post, asked),
+        Page::ToIssuer => return issuer::begin(console, asked),
+        Page::FromIssuer => return issuer::finish(console, asked),
+        _ => {}
     }
     let visitor = match visitor(console, &asked.headers) {
         Ok(Some(visitor)) => visitor,
@@ -129,13 +157,15 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
         Page::Approvals => approvals::page(&view, &asked.query),
         Page::DeadLetters if post => return letters::replay(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
         Page::DeadLetters => letters::page(&view),
+        Page::DeadLetter => letter::page(&view, asked),
         Page::Topology => topology::page(&view),
         Page::Members => members::page(&view),
+        Page::Guarantees => guarantees::page(&view),
         Page::Configuration => Ok(members::configuration(&view)),
         Page::Operation if post => return operation::order(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
         Page::Operation => operation::page(&view, asked),
         Page::SignOut if post => return sign_in::out(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
-        Page::SignOut | Page::SignIn | Page::Style => return redirect("/"),
+        Page::SignOut | Page::SignIn | Page::ToIssuer | Page::FromIssuer | Page::Style | Page::Script => return redirect("/"),
     };
     match made {
         Ok(body) => ok(body),
@@ -144,11 +174,13 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
 }
 
 /// Who has signed in; `None` where somebody should.
-fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
-    let Some(people) = &console.people else { return Ok(Some(Visitor::Anyone)) };
+pub(super) fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
+    if !console.signs_in() {
+        return Ok(Some(Visitor::Anyone));
+    }
     let Some(cookie) = cookie(headers, session_cookie(console, headers)) else { return Ok(None) };
     let Some(claim) = console.sessions.read(&cookie, console.now()) else { return Ok(None) };
-    let person = people.known(&claim.name, &claim.token)?;
+    let person = console.person_of(&claim)?;
     Ok(person.map(|person| Visitor::Known { person, claim, cookie }))
 }
 

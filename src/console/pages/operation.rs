@@ -10,20 +10,24 @@ use crate::console::api::{self, Asked};
 use crate::console::index::Listed;
 use crate::console::problem;
 use crate::console::search::pairs;
-use crate::console::shown::{self, Operation, Step};
+use crate::console::second;
+use crate::console::shown::{self, Operation};
 use crate::error::{Error, Fault, Result, codes};
 use crate::time::{WallTime, show_duration};
 
-use super::{View, Visitor, form, html_page, layout};
+use super::layout::Live;
+use super::request::{self, Sight};
+use super::{View, Visitor, evidence, form, html_page, layout, link};
 
 /// The page.
 pub fn page(view: &View<'_>, asked: &Asked) -> Result<Markup> {
     let (listed, seen) = found(view, asked)?;
-    Ok(shown(view, &listed, &seen, html! {}))
+    let sight = request::sight(view, asked, || request::entry(view, asked, &listed))?;
+    Ok(shown(view, &listed, &seen, sight, html! {}))
 }
 
 fn found(view: &View<'_>, asked: &Asked) -> Result<(Listed, Seen)> {
-    let (tenant, step) = api::place(&asked.query)?;
+    let (tenant, step) = api::place(&request::rest(&asked.query))?;
     let listed = view.console.one(asked.operation.as_deref().unwrap_or_default(), tenant.as_deref(), step.as_deref())?;
     let seen = view.console.evidence(&listed.key)?;
     Ok((listed, seen))
@@ -43,6 +47,10 @@ pub fn order(view: &View<'_>, asked: &Asked) -> Result<Response> {
     }
     let action = get("action").and_then(|word| Action::ALL.into_iter().find(|a| a.word() == word));
     let done = match action {
+        None if get("action").as_deref() == Some("confirm") => {
+            let (command, reason) = (get("command").unwrap_or_default(), get("reason").unwrap_or_default());
+            second::confirm(view.console, person, &asked.from, &command, &reason)
+        }
         Some(action) => wanted(asked, &get).and_then(|w| act(view.console, person, &asked.from, action, &w)),
         None => Err(Error::new(codes::BAD_VALUE, Fault::Configuration, "reading a form").because("it names no action")),
     };
@@ -51,7 +59,8 @@ pub fn order(view: &View<'_>, asked: &Asked) -> Result<Response> {
         Err(e) => (problem::status(e), layout::problem(e)),
     };
     let (listed, seen) = found(view, asked)?;
-    Ok(html_page(status, shown(view, &listed, &seen, notice)))
+    let sight = request::sight(view, &Asked { query: String::new(), ..asked.clone() }, || request::entry(view, asked, &listed))?;
+    Ok(html_page(status, shown(view, &listed, &seen, sight, notice)))
 }
 
 /// A form that was not shown to whoever sent it.
@@ -62,7 +71,7 @@ pub fn form_refused() -> Error {
 }
 
 fn wanted(asked: &Asked, get: &dyn Fn(&str) -> Option<String>) -> Result<Wanted> {
-    let (tenant, step) = api::place(&asked.query)?;
+    let (tenant, step) = api::place(&request::rest(&asked.query))?;
     let number = |text: String| {
         text.parse()
             .map_err(|_| Error::new(codes::BAD_VALUE, Fault::Configuration, "reading a form").because("`seen` is no version"))
@@ -76,12 +85,18 @@ fn wanted(asked: &Asked, get: &dyn Fn(&str) -> Option<String>) -> Result<Wanted>
         reason: get("reason").unwrap_or_default(),
         evidence: get("evidence"),
         second_token: get("second_token"),
+        ask_second: get("ask_second").is_some(),
+        confirmed: None,
         command: get("command"),
         expires: get("expires").map(|text| api::span(&text)).transpose()?,
     })
 }
 
 fn outcome(done: &Ordered) -> (StatusCode, Markup) {
+    if let Some(until) = done.waits {
+        let words = html! { p { "Nothing is ordered yet. A second person must confirm it on this page until " (layout::moment(until)) "." } };
+        return (StatusCode::ACCEPTED, html! { div.notice.wait role="status" { (words) } });
+    }
     match &done.answer {
         Some((None, detail)) => {
             (StatusCode::OK, html! { div.notice.good role="status" { p { "Taken by the member: " (detail) "." } } })
@@ -105,17 +120,25 @@ fn outcome(done: &Ordered) -> (StatusCode, Markup) {
     }
 }
 
-fn shown(view: &View<'_>, listed: &Listed, seen: &Seen, notice: Markup) -> Markup {
+fn shown(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: Markup) -> Markup {
+    let title = format!("{} of {}", listed.key.operation, listed.key.tenant);
+    let body = body(view, listed, seen, sight, &notice);
+    // What was shown once is not fetched again and again: each time is written down.
+    if sight == Sight::Whole {
+        return layout::page(view, &title, body);
+    }
+    let of = link(&listed.key).replacen("/operations/", "?operation=", 1).replacen("?tenant=", "&tenant=", 1);
+    let live = Live { parts: "operation clock", of, say: format!("{title} is {}", listed.word().replace('_', " ")) };
+    layout::live(view, &title, &live, body)
+}
+
+fn body(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: &Markup) -> Markup {
     let (now, o) = (view.console.now(), Operation::of(&listed.key, seen));
-    let title = format!("{} of {}", o.operation, o.tenant);
-    layout::page(
-        view,
-        &title,
-        html! {
+    html! {
             h1 { (o.operation) }
-            (notice)
+            (layout::notice(notice))
             p {
-                (layout::pill(&o.status)) " for " (layout::ago(listed.changed_at, now)) " · " (o.tenant) " · " (o.step)
+                (layout::pill(&o.status)) @for f in &listed.flags { " " (layout::flag(*f)) } " for " (layout::ago(listed.changed_at, now)) " · " (o.tenant) " · " (o.step)
                 @if let Some(target) = &o.target { " · " (target) }
                 " · version " (o.version)
             }
@@ -123,25 +146,21 @@ fn shown(view: &View<'_>, listed: &Listed, seen: &Seen, notice: Markup) -> Marku
                 div.notice { p { (o.detail.as_deref().unwrap_or_default()) " " @if let Some(code) = &o.code { (layout::code_mark(code)) } } }
             }
             (settle(seen, now))
-            @if let Some(look) = &o.look_at { p { "Look at the target: " (outside(look)) } }
+            @if let Some(look) = &o.look_at { p.look { strong { "The target's own page proves it: " } (outside(look)) } }
+            (form::waiting(view, &listed.key, seen))
             h2 { "What can be ordered" }
             (form::orders(view, &listed.key, seen))
             @if let Some(plan) = &o.proposal { h2 { "The plan" } pre { (plan) } }
             h2 { "What happened" }
-            div.card { ol.timeline { @for step in &o.timeline { (line(step)) } } }
-            (attempts(&o))
+            div.card { ol.timeline { @for step in &o.timeline { (evidence::line(step)) } } }
+            (evidence::attempts(&o))
+            (evidence::decided(view, &o.step, seen))
+            (request::shown(view, listed, o.request_sha256.as_deref().unwrap_or_default(), sight))
             h2 { "Facts" }
-            div.card { (facts(&o)) }
-            (commands(&o))
+            div.card { (evidence::facts(&o)) }
+            (evidence::commands(&o))
             p.soft { "The same on the command line: " code { "readback ops show " (o.operation) " --tenant " (o.tenant) } }
-        },
-    )
-}
-
-/// A line of the timeline: what happened stands in its first twelve letters.
-fn line(step: &Step) -> Markup {
-    let (head, rest) = step.what.split_at_checked(12).unwrap_or((&step.what, ""));
-    html! { li { (layout::moment(WallTime(step.at))) b { (head.trim()) } span { (rest.trim()) } } }
+    }
 }
 
 /// When the outcome can be decided.
@@ -161,80 +180,4 @@ fn settle(seen: &Seen, now: WallTime) -> Markup {
 fn outside(href: &str) -> Markup {
     let web = href.starts_with("https://") || href.starts_with("http://");
     html! { @if web { a href=(href) rel="noreferrer noopener" target="_blank" { (href) } } @else { span.mono { (href) } } }
-}
-
-fn attempts(o: &Operation) -> Markup {
-    html! {
-        @if !o.attempts.is_empty() {
-            h2 { "Attempts" }
-            div.scroll tabindex="0" role="region" aria-label="Attempts" { table {
-                thead { tr {
-                    th.num scope="col" { "n" } th scope="col" { "Journalled" } th scope="col" { "May leave until" } th scope="col" { "Outcome" }
-                    th scope="col" { "Warrants" } th scope="col" { "Answer's digest" }
-                } }
-                tbody { @for a in &o.attempts { tr {
-                    td.num { (a.n) }
-                    td { (layout::moment(WallTime(a.journalled_at))) br; span.soft.mono { (a.by) } }
-                    td { (layout::moment(WallTime(a.send_not_after))) }
-                    td { (a.words) @if let Some(at) = a.ended_at { br; (layout::moment(WallTime(at))) } }
-                    td { @for w in &a.warrants { div { "attempt " (w.covers) ": " (w.kind.replace('_', " ")) @if let Some(by) = &w.by { " by " (by) } } } }
-                    td.mono { (a.digest.as_deref().unwrap_or_default()) }
-                } } }
-            } }
-        }
-        @if !o.readbacks.is_empty() {
-            h2 { "Readbacks (the last " (o.readbacks.len()) " of " (o.readbacks_started) ")" }
-            div.scroll tabindex="0" role="region" aria-label="Readbacks" { table {
-                thead { tr { th scope="col" { "At" } th scope="col" { "Found" } th scope="col" { "Digest of the pages" } } }
-                tbody { @for r in &o.readbacks { tr {
-                    td { (layout::moment(WallTime(r.at))) } td { (r.found) } td.mono { (r.digest.as_deref().unwrap_or_default()) }
-                } } }
-            } }
-        }
-    }
-}
-
-fn facts(o: &Operation) -> Markup {
-    let text = |v: &Option<String>| v.clone().unwrap_or_default();
-    let at = |v: Option<i64>| v.map(|at| layout::moment(WallTime(at))).unwrap_or_default();
-    let approval = o.approval.as_ref().map(|a| {
-        html! {
-            (a.approver) ", binds " span.mono { (a.plan_hash) } ", until " (layout::moment(WallTime(a.expires_at)))
-            @if !a.policy_version.is_empty() { ", policy " (a.policy_version) }
-        }
-    });
-    let rows = [
-        ("requester", html! { (text(&o.requester)) }),
-        ("action", html! { (text(&o.action)) }),
-        ("resource", html! { (o.resource) @if let Some(v) = &o.resource_version { " version " (v) } }),
-        ("deadline", at(o.deadline)),
-        ("approval", approval.unwrap_or_default()),
-        ("reference at the target", html! { (text(&o.reference)) }),
-        ("evidence", html! { span.mono { (text(&o.evidence)) } }),
-        ("flags", html! { (o.flags.join(", ")) }),
-        ("unknown since", at(o.unknown_since)),
-        ("closed", at(o.closed_at)),
-        ("envelope", html! { span.mono { (text(&o.identity_hash)) } }),
-        ("plan", html! { span.mono { (text(&o.plan_hash)) } }),
-        ("request bytes, SHA-256", html! { span.mono { (text(&o.request_sha256)) } }),
-    ];
-    html! {
-        dl.facts { @for (name, value) in &rows {
-            @if !value.0.is_empty() && value.0 != "<span class=\"mono\"></span>" { dt { (name) } dd { (value) } }
-        } }
-    }
-}
-
-fn commands(o: &Operation) -> Markup {
-    html! {
-        @if !o.commands.is_empty() {
-            h2 { "Commands answered" }
-            div.scroll tabindex="0" role="region" aria-label="Commands" { table {
-                thead { tr { th scope="col" { "Command" } th scope="col" { "Answer" } } }
-                tbody { @for c in &o.commands { tr {
-                    td.mono { (c.command) } td { (c.detail) " " @if let Some(code) = &c.code { (layout::code_mark(code)) } }
-                } } }
-            } }
-        }
-    }
 }

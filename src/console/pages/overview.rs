@@ -1,54 +1,56 @@
-//! How things stand: what needs a person first, then counts, targets, and what this process does a second.
+//! How things stand: what needs a person first, then the flow from stage to stage, targets, budgets, and what this process does.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use maud::{Markup, html};
 
 use crate::console::api;
-use crate::console::rates::Rates;
+use crate::console::index::{Index, Listed, flag_word};
+use crate::console::looks::Resting;
 use crate::console::search::escape;
-use crate::console::shown::Row;
 use crate::error::Result;
-use crate::events;
-use crate::intents::Status;
+use crate::intents::{Flag, Status};
 use crate::time::WallTime;
 
-use super::{View, layout};
+use super::layout::Live;
+use super::{View, budgets, layout, link, process};
+
+/// The stages that an operation passes, with the status that it has there and what it waits for.
+const STAGES: [(Status, &str, &str); 7] = [
+    (Status::Accepted, "Admitted", "its input is fetched, its plan is made"),
+    (Status::Planned, "Planned", "policy is asked"),
+    (Status::AwaitingApproval, "Approval", "a person approves or denies"),
+    (Status::Approved, "Handed over", "its lane, a permit, a time"),
+    (Status::Dispatched, "Sent", "the target's answer"),
+    (Status::Unknown, "Unknown", "settle, then a readback"),
+    (Status::Parked, "Parked", "a person decides"),
+];
 
 /// The page.
 pub fn page(view: &View<'_>) -> Result<Markup> {
     let (o, now) = (api::overview(view.console), view.console.now());
     let count = |status: Status| o.by_status.get(status.word()).copied().unwrap_or_default();
-    let head = [
-        (Status::Unknown, "/unknowns?status=unknown", &o.oldest_unknown, "alarm", "looks after itself until it is parked"),
-        (Status::Parked, "/unknowns?status=parked", &o.oldest_parked, "alarm", "a person must decide"),
-        (Status::AwaitingApproval, "/approvals", &o.oldest_awaiting_approval, "care", "a person must approve or deny"),
-    ];
-    Ok(layout::page(
+    let headline = headline(count(Status::Unknown), count(Status::Parked), count(Status::AwaitingApproval));
+    let resting = view.console.resting();
+    let (people, stages, budgets) = {
+        let index = view.console.kept().index();
+        (people(&index, &count, resting.as_ref(), now), stages(view, &index, &count, now), budgets::of(view.console, &index))
+    };
+    Ok(layout::live(
         view,
         "Overview",
+        &Live::of("operations letters clock", headline.as_str()),
         html! {
-            h1 { (headline(count(Status::Unknown), count(Status::Parked), count(Status::AwaitingApproval))) }
+            h1 { (headline) }
             (layout::reading(&o.reading))
-            div.tiles {
-                @for (status, href, oldest, class, about) in &head {
-                    @let n = count(*status);
-                    a class={ "tile " (if n > 0 { class } else { "" }) } href=(href) {
-                        b { (n) } (layout::spoken(*status)) br;
-                        span { @if let Some(row) = oldest { "oldest " (layout::ago(WallTime(row.changed_at), now)) } @else { (about) } }
-                    }
-                }
-            }
-            h2 { "All operations by status" }
-            div.tiles {
-                @for (word, n) in &o.by_status {
-                    a.tile href={ "/operations?status=" (escape(word)) } { b { (n) } (layout::pill(word)) }
-                }
-                @if o.by_status.is_empty() { p.soft { "There are none yet." } }
-            }
+            (people)
+            h2 { "From stage to stage" }
+            (stages)
+            (ends(&o.by_status))
             (targets(&o.by_target))
-            (process(view.console.rates.as_ref()))
-            (longest(&[&o.oldest_parked, &o.oldest_unknown], now))
+            (budgets::shown(&budgets))
+            (process::page(view.console.rates.as_ref()))
         },
     ))
 }
@@ -59,78 +61,127 @@ fn headline(unknown: usize, parked: usize, waiting: usize) -> String {
     if told.is_empty() { "Nothing waits for a person".to_owned() } else { told.join(" · ") }
 }
 
+/// A number that may need somebody, with what is oldest of it.
+fn tile(n: usize, name: &str, href: &str, class: &str, below: Markup) -> Markup {
+    html! {
+        a class={ "tile " (if n > 0 { class } else { "" }) } href=(href) data-key=(name) {
+            b { (layout::grouped(n as i64)) } (name) br;
+            span { (below) }
+        }
+    }
+}
+
+/// What needs a person.
+fn people(index: &Index, count: &dyn Fn(Status) -> usize, resting: Option<&Resting>, now: WallTime) -> Markup {
+    let oldest = |l: Option<Listed>, else_: &str| match l {
+        Some(l) => html! { "oldest " (layout::ago(l.changed_at, now)) },
+        None => html! { (else_) },
+    };
+    let of = |status, name, href, class, about| tile(count(status), name, href, class, oldest(index.oldest(status), about));
+    let suspected = index.flagged(Flag::DuplicateSuspected);
+    let contradictions = index.flagged(Flag::Contradiction);
+    let flagged = |flag| format!("/operations?flag={}", flag_word(flag));
+    html! {
+        div.tiles {
+            (of(Status::Parked, "parked", "/unknowns?status=parked", "alarm", "a person must decide"))
+            (of(Status::Unknown, "unknown", "/unknowns?status=unknown", "alarm", "looks after itself until it is parked"))
+            (of(Status::AwaitingApproval, "awaiting approval", "/approvals", "care", "a person must approve or deny"))
+            (tile(suspected, "suspected duplicates", &flagged(Flag::DuplicateSuspected), "alarm", html! { "more than one effect may exist" }))
+            @if contradictions > 0 {
+                (tile(contradictions, "contradictions", &flagged(Flag::Contradiction), "alarm", html! { "evidence disagrees with the end" }))
+            }
+            (letters(resting, now))
+        }
+    }
+}
+
+fn letters(resting: Option<&Resting>, now: WallTime) -> Markup {
+    let Some(resting) = resting else { return html! {} };
+    match &resting.count {
+        Ok(n) => {
+            let below = match resting.oldest {
+                Some(at) => html! { "oldest " (layout::ago(at, now)) },
+                None => html! { "as of " (layout::ago(resting.at, now)) " ago" },
+            };
+            tile(*n, if *n == 1 { "dead letter rests" } else { "dead letters rest" }, "/dead-letters", "care", below)
+        }
+        Err(why) => {
+            html! { a.tile.care href="/dead-letters" data-key="letters" { b { "?" } "dead letters" br; span { "not read: " (why) } } }
+        }
+    }
+}
+
+/// How many stand at each stage, since when the first of them, and how many came in the last minute.
+fn stages(view: &View<'_>, index: &Index, count: &dyn Fn(Status) -> usize, now: WallTime) -> Markup {
+    let (flow, at) = (view.console.kept().flow(), Instant::now());
+    let ends = || Status::ALL.iter().filter(|s| s.is_end());
+    let ended: u64 = ends().map(|s| flow.of(*s, at)).sum();
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="From stage to stage" { table {
+            thead { tr {
+                th scope="col" { "Stage" } th.num scope="col" { "Now" } th scope="col" { "Oldest" } th.num scope="col" { "Came in the last minute" }
+                th scope="col" { "Waits for" }
+            } }
+            tbody {
+                @for (status, name, waits_for) in STAGES {
+                    @let n = count(status);
+                    tr data-key=(name) {
+                        td { a href={ "/operations?status=" (status.word()) "&order=oldest" } { (name) } }
+                        td.num { @if n > 0 { strong { (layout::grouped(n as i64)) } } @else { span.soft { "0" } } }
+                        td.age { @if let Some(l) = index.oldest(status) { a href=(link(&l.key)) { (layout::ago(l.changed_at, now)) } } }
+                        td.num { (came(flow.of(status, at))) }
+                        td.soft { (waits_for) }
+                    }
+                }
+                tr data-key="ended" {
+                    td { "Ended" } td.num { (layout::grouped(ends().map(|s| count(*s) as i64).sum())) } td {} td.num { (came(ended)) }
+                    td.soft { "nothing; kept until they are forgotten" }
+                }
+            }
+        } }
+    }
+}
+
+fn came(n: u64) -> Markup {
+    html! { @if n == 0 { span.soft { "0" } } @else { "+" (layout::grouped(n as i64)) } }
+}
+
+/// How operations have ended.
+fn ends(by_status: &BTreeMap<String, usize>) -> Markup {
+    let ended = |word: &str| Status::ALL.iter().any(|s| s.is_end() && s.word() == word);
+    let ends: Vec<_> = by_status.iter().filter(|(word, _)| ended(word)).collect();
+    html! {
+        @if !ends.is_empty() {
+            h2 { "How they ended" }
+            p.chips { @for (word, n) in ends {
+                a.chip href={ "/operations?status=" (escape(word)) } data-key=(word) { (layout::pill(word)) " " (layout::grouped(*n as i64)) }
+            } }
+        }
+    }
+}
+
 fn targets(by_target: &BTreeMap<String, BTreeMap<String, usize>>) -> Markup {
     let of = |counts: &BTreeMap<String, usize>, words: &[&str]| words.iter().filter_map(|w| counts.get(*w)).sum::<usize>();
+    const COLUMNS: [(&str, &[&str]); 5] = [
+        ("Under way", &["approved", "dispatched"]),
+        ("Unknown", &["unknown"]),
+        ("Parked", &["parked"]),
+        ("Confirmed", &["confirmed"]),
+        ("Refused", &["refused"]),
+    ];
     html! {
         h2 { "Targets" }
         @if by_target.is_empty() { p.soft { "Nothing was handed over to a target yet." } } @else {
             div.scroll tabindex="0" role="region" aria-label="Targets" { table {
                 thead { tr {
-                    th scope="col" { "Target" } th.num scope="col" { "Under way" } th.num scope="col" { "Unknown" }
-                    th.num scope="col" { "Parked" } th.num scope="col" { "Confirmed" } th.num scope="col" { "Refused" }
+                    th scope="col" { "Target" }
+                    @for (name, _) in COLUMNS { th.num scope="col" { (name) } }
                 } }
-                tbody { @for (target, counts) in by_target { tr {
+                tbody { @for (target, counts) in by_target { tr data-key=(target) {
                     td { a href={ "/operations?target=" (escape(target)) } { (target) } }
-                    td.num { (of(counts, &["approved", "dispatched"])) }
-                    td.num { (of(counts, &["unknown"])) }
-                    td.num { (of(counts, &["parked"])) }
-                    td.num { (of(counts, &["confirmed"])) }
-                    td.num { (of(counts, &["refused"])) }
+                    @for (_, words) in COLUMNS { td.num { (layout::grouped(of(counts, words) as i64)) } }
                 } } }
             } }
-        }
-    }
-}
-
-/// What this process measures of itself.
-fn process(rates: Option<&Rates>) -> Markup {
-    let Some(rates) = rates else {
-        return html! { h2 { "This process" } p.soft { "It serves the console alone: rates are at the members' own consoles and /metrics." } };
-    };
-    let total = |m| rates.rate(m, "").values().fold(0.0, |all, one| all + one);
-    let flow = [
-        ("records read", total(events::RECORDS_READ)),
-        ("operations admitted", total(events::ADMITTED)),
-        ("calls came out", total(events::EFFECTS_ATTEMPTS)),
-        ("readbacks", total(events::EFFECTS_READBACKS)),
-        ("effects ended", total(events::EFFECTS_ENDS)),
-        ("transactions taken back", total(events::ABORTS)),
-    ];
-    let (running, limit) = (rates.gauge(events::TARGET_CALLS, "target"), rates.gauge(events::TARGET_LIMIT, "target"));
-    let closed = rates.gained(events::TARGET_CLOSED, "target");
-    html! {
-        h2 { "This process, over the last minute" }
-        div.tiles { @for (what, rate) in &flow { div.tile { b { (format!("{rate:.1}")) } span { (what) " a second" } } } }
-        @if !limit.is_empty() {
-            h2 { "Calls of this process" }
-            div.scroll tabindex="0" role="region" aria-label="Calls" { table {
-                thead { tr { th scope="col" { "Target" } th.num scope="col" { "Under way" } th.num scope="col" { "At most" } th scope="col" { "Breaker" } } }
-                tbody { @for (target, most) in &limit {
-                    @let deferred = closed.get(target).copied().unwrap_or_default();
-                    tr {
-                        td { (target) }
-                        td.num { (running.get(target).copied().unwrap_or_default()) }
-                        td.num { (most) }
-                        td { @if deferred > 0.0 { span.pill.bad { "closed " (deferred) " times" } } @else { span.pill.good { "open for calls" } } }
-                    }
-                } }
-            } }
-        }
-    }
-}
-
-fn longest(rows: &[&Option<Row>], now: WallTime) -> Markup {
-    let rows: Vec<&Row> = rows.iter().filter_map(|r| r.as_ref()).collect();
-    html! {
-        @if !rows.is_empty() {
-            h2 { "What waits longest" }
-            @for r in rows {
-                p {
-                    (layout::pill(&r.status)) " for " (layout::ago(WallTime(r.changed_at), now)) ": "
-                    a href={ "/operations/" (escape(&r.operation)) "?tenant=" (escape(&r.tenant)) "&step=" (escape(&r.step)) } { (r.operation) }
-                    " of " (r.tenant) @if let Some(detail) = &r.detail { ", " (detail) }
-                }
-            }
         }
     }
 }

@@ -275,6 +275,9 @@ impl Bench {
         let network = Arc::new(Network::new(Arc::clone(&clock)));
         let guard = Arc::new(Switch::default());
         let spec = |target: &str| CallSpec {
+            name: format!("{target}#create"),
+            path: "/orders".into(),
+            read_path: "/orders".into(),
             target: target.into(),
             rules: rules.clone(),
             judge: Arc::new(Plain { signs: rules.max_age.is_some() }),

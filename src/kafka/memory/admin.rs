@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
-use crate::ids::{GroupId, TopicName, Tp};
+use crate::ids::{GroupId, SlotName, TopicName, Tp};
 use crate::kafka::{Admin, Class, KResult, KafkaFault, Member, NewTopic, TopicInfo};
 use crate::offset::NextOffset;
 use crate::time::WallTime;
@@ -106,8 +106,10 @@ impl Admin for MemoryAdmin {
 
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>> {
         let broker = self.broker("describing a group")?;
-        let slots = broker.groups.get(group).into_iter().flat_map(|g| g.slots());
-        Ok(slots.map(|s| Member { client_id: s.to_string(), host: "memory".to_owned() }).collect())
+        let Some(group) = broker.groups.get(group) else { return Ok(Vec::new()) };
+        let member =
+            |slot: &SlotName| Member { client_id: slot.to_string(), host: "memory".to_owned(), partitions: group.assignment(slot) };
+        Ok(group.slots().map(member).collect())
     }
 
     fn brokers(&self) -> KResult<u32> {

@@ -65,7 +65,7 @@ fn topic_info(topic: &MetadataTopic) -> TopicInfo {
 
 impl RdAdmin {
     pub(super) fn new(cluster: &RdCluster) -> KResult<Self> {
-        let metadata = cluster.make_consumer(MAKING, NAME, &cluster.consumer(NAME, NAME, Isolation::Committed))?;
+        let metadata = cluster.make_consumer(MAKING, NAME, &cluster.consumer(NAME, NAME, Isolation::Committed), None)?;
         let admin: AdminClient<Context> =
             cluster.base(NAME).create_with_context(cluster.context(NAME)).map_err(|e| creation(MAKING, NAME, &e))?;
         admin.inner().context().keep(admin.inner());
@@ -184,7 +184,7 @@ impl Admin for RdAdmin {
         const DOING: &str = "reading committed offsets";
         // It never subscribes, so it asks the group's coordinator without being a member.
         let asking =
-            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed))?;
+            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed), None)?;
         let found = asking
             .committed_offsets(convert::partitions(tps), self.cluster.config().request)
             .map_err(|e| self.fault(DOING, group, &e))?;
@@ -213,7 +213,7 @@ impl Admin for RdAdmin {
         const DOING: &str = "setting positions";
         // It never subscribes: the coordinator takes positions from outside only where the group has no member.
         let setting =
-            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed))?;
+            self.cluster.make_consumer(MAKING, NAME, &self.cluster.consumer(NAME, group.as_str(), Isolation::Committed), None)?;
         let list = convert::positions(to.iter().map(|(tp, next)| (tp, *next)))?;
         setting.commit(&list, CommitMode::Sync).map_err(|e| self.fault(DOING, group, &e))
     }
@@ -248,7 +248,12 @@ impl Admin for RdAdmin {
             .fetch_group_list(Some(group.as_str()), self.cluster.config().request)
             .map_err(|e| self.fault("listing members", group, &e))?;
         let members = found.groups().iter().filter(|g| g.name() == group.as_str()).flat_map(|g| g.members());
-        Ok(members.map(|m| Member { client_id: m.client_id().to_owned(), host: m.client_host().to_owned() }).collect())
+        let member = |m: &rdkafka::groups::GroupMemberInfo| Member {
+            client_id: m.client_id().to_owned(),
+            host: m.client_host().to_owned(),
+            partitions: m.assignment().and_then(convert::assignment).unwrap_or_default(),
+        };
+        Ok(members.map(member).collect())
     }
 
     fn brokers(&self) -> KResult<u32> {

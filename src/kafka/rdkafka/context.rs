@@ -1,4 +1,4 @@
-//! What the client calls back: rebalances, which only queue here, and its log.
+//! What the client calls back: rebalances, which only queue here, its log and its statistics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use rdkafka::types::RDKafkaRespErr;
 use super::login::{Credentials, Login};
 use super::refusal::Refusals;
 use super::{convert, raw};
-use crate::kafka::{Assigned, Input, Refusal, Revoked};
+use crate::kafka::{Assigned, Input, Refusal, Revoked, Watch};
 
 /// Shared by a client and its owner.
 pub(super) struct Context {
@@ -33,6 +33,8 @@ pub(super) struct Context {
     /// What the client was handed last, and the certificates it was made with.
     handed: AtomicU64,
     certificates: u64,
+    /// Where its statistics go; nowhere for clients that live for one question.
+    watch: Option<Watch>,
 }
 
 /// How often a refusal is told.
@@ -44,7 +46,7 @@ impl Context {
         let (waiting, closing) = (AtomicUsize::new(0), AtomicBool::new(false));
         let certificates = login.as_ref().map_or(0, |l| l.certificates());
         let (rebalances, refused, handed) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self { name: name.into(), rebalances, waiting, closing, refused, refusals, login, handed, certificates }
+        Self { name: name.into(), rebalances, waiting, closing, refused, refusals, login, handed, certificates, watch: None }
     }
     /// What we were refused for lately.
     pub fn refusal(&self) -> Option<Refusal> {
@@ -70,6 +72,16 @@ impl Context {
     /// Whether certificates have changed since the client was made.
     pub fn is_outdated(&self) -> bool {
         self.login.as_ref().is_some_and(|l| l.certificates() != self.certificates)
+    }
+    /// With its statistics measured, where somebody measures.
+    pub fn watched(self, watch: Option<Watch>) -> Self {
+        Self { watch, ..self }
+    }
+    /// A report of the client's statistics, as JSON.
+    pub fn statistics(&self, report: &[u8]) {
+        if let Some(watch) = &self.watch {
+            watch.take(report);
+        }
     }
     /// Whether a refusal is to be told now.
     fn is_news(&self) -> bool {
@@ -122,6 +134,10 @@ impl ClientContext for Context {
             // A lost connection is the client's daily business; what matters comes as a fault of some call.
             _ => tracing::debug!(target: "kafka", client = %name, facility, "{message}"),
         }
+    }
+    /// As the client made them: only the few numbers that are metrics are read.
+    fn stats_raw(&self, report: &[u8]) {
+        self.statistics(report);
     }
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", client = %self.name, "{error}: {reason}");

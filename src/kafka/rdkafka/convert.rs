@@ -54,6 +54,27 @@ pub(super) fn positions<'a>(of: impl IntoIterator<Item = (&'a Tp, NextOffset)>) 
     Ok(list)
 }
 
+/// What a group's leader gave a member, as the consumer protocol writes it: version, then topics with their partitions. `None` where it
+/// is written otherwise.
+pub(super) fn assignment(bytes: &[u8]) -> Option<Vec<Tp>> {
+    let mut rest = bytes.get(2..)?;
+    let mut take = |n: usize| {
+        let (head, tail) = rest.split_at_checked(n)?;
+        rest = tail;
+        Some(head)
+    };
+    let mut tps = Vec::new();
+    let number = |b: &[u8]| b.iter().fold(0_usize, |n, b| n << 8 | usize::from(*b));
+    for _ in 0..number(take(4)?) {
+        let length = number(take(2)?);
+        let topic = std::str::from_utf8(take(length)?).ok()?.to_owned();
+        for _ in 0..number(take(4)?) {
+            tps.push(Tp::new(topic.as_str(), i32::try_from(number(take(4)?)).ok()?));
+        }
+    }
+    Some(tps)
+}
+
 /// A list without positions.
 pub(super) fn partitions<'a>(of: impl IntoIterator<Item = &'a Tp>) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
@@ -167,5 +188,17 @@ mod tests {
         assert_eq!(class(&KafkaError::MessageConsumption(E::BrokerTransportFailure), Some(E::FencedInstanceId)), Class::SlotTaken);
         assert_eq!(class(&KafkaError::MessageConsumption(E::BrokerTransportFailure), None), Class::Retry);
         assert_eq!(class(&KafkaError::Flush(E::OperationTimedOut), Some(E::ProducerFenced)), Class::Fenced);
+    }
+
+    /// If this broke, the console would show partitions under a member that does not have them, or end on what a stranger wrote.
+    #[test]
+    fn an_assignment_is_read_or_left() {
+        let bytes = b"\0\x03\0\0\0\x02\0\x02in\0\0\0\x02\0\0\0\0\0\0\0\x05\0\x01x\0\0\0\x01\0\0\0\x01\xff\xff\xff\xff";
+        let tps = assignment(bytes).expect("reads");
+        assert_eq!(tps, [Tp::new("in", 0), Tp::new("in", 5), Tp::new("x", 1)]);
+        for end in 0..bytes.len() - 4 {
+            assert_eq!(assignment(&bytes[..end]), None, "{end}");
+        }
+        assert_eq!(assignment(&[0xff; 64]), None);
     }
 }

@@ -39,7 +39,7 @@ impl Ours {
     pub fn holder(&self, cluster: &RdCluster, slot: &Slot) -> Holder {
         let name = slot.name();
         let config = cluster.consumer(name.as_str(), slot.group.as_str(), crate::kafka::Isolation::Committed);
-        let Ok(asking) = cluster.make_consumer("asking who holds", name.as_str(), &config) else {
+        let Ok(asking) = cluster.make_consumer("asking who holds", name.as_str(), &config, None) else {
             return Holder::Unknown;
         };
         let Ok(groups) = asking.fetch_group_list(Some(slot.group.as_str()), cluster.config().offsets) else {

@@ -32,7 +32,7 @@ use rdkafka::producer::{BaseProducer, Producer as _};
 use self::context::Context;
 use self::login::Login;
 use self::refusal::Refusals;
-use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Reader, Refusal, Slot, TxLimits, TxSink as _, Wake};
+use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Metrics, Reader, Refusal, Slot, TxLimits, TxSink as _, Wake};
 use crate::config::Security;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{Partition, SlotName, TopicName};
@@ -56,6 +56,8 @@ pub struct RdConfig {
     pub security: Option<Security>,
     /// Other client settings, handed on as they are. Those that the product owns are refused.
     pub settings: BTreeMap<String, String>,
+    /// Where the statistics of members and their producers go.
+    pub metrics: Option<Metrics>,
 }
 
 impl RdConfig {
@@ -69,9 +71,13 @@ impl RdConfig {
             offsets: Duration::from_millis(500),
             security: None,
             settings: BTreeMap::new(),
+            metrics: None,
         }
     }
 }
+
+/// How often the client tells its statistics, where somebody measures and `statistics.interval.ms` says nothing else.
+const STATISTICS: &str = "5000";
 
 /// Settings that the product owns, and why.
 pub const RESERVED: &[(&str, &str)] = &[
@@ -144,18 +150,38 @@ impl RdCluster {
         Context::of(name, self.0.refusals.clone(), self.0.login.clone())
     }
 
-    /// A consumer that signs in with what holds now.
-    fn make_consumer(&self, what: &'static str, name: &str, config: &ClientConfig) -> KResult<BaseConsumer<Context>> {
+    /// A consumer that signs in with what holds now, and tells its statistics where `watch` takes them.
+    fn make_consumer(
+        &self,
+        what: &'static str,
+        name: &str,
+        config: &ClientConfig,
+        watch: Option<super::Watch>,
+    ) -> KResult<BaseConsumer<Context>> {
         self.signed_in()?;
-        let made: BaseConsumer<Context> = config.create_with_context(self.context(name)).map_err(|e| creation(what, name, &e))?;
+        let context = self.context(name).watched(watch);
+        let made: BaseConsumer<Context> = config.create_with_context(context).map_err(|e| creation(what, name, &e))?;
         made.context().keep(made.client());
         Ok(made)
     }
 
-    /// A producer that signs in with what holds now.
-    fn make_producer(&self, what: &'static str, name: &str, config: &ClientConfig) -> KResult<BaseProducer<Context>> {
+    /// The consumer of a slot; it has not joined yet.
+    fn make_member(&self, slot: &Slot) -> KResult<BaseConsumer<Context>> {
+        let name = slot.name();
+        self.make_consumer("creating the consumer", name.as_str(), &self.member(slot), self.watch(super::Client::Consumer, &name))
+    }
+
+    /// A producer, in the same way.
+    fn make_producer(
+        &self,
+        what: &'static str,
+        name: &str,
+        config: &ClientConfig,
+        watch: Option<super::Watch>,
+    ) -> KResult<BaseProducer<Context>> {
         self.signed_in()?;
-        let made: BaseProducer<Context> = config.create_with_context(self.context(name)).map_err(|e| creation(what, name, &e))?;
+        let context = self.context(name).watched(watch);
+        let made: BaseProducer<Context> = config.create_with_context(context).map_err(|e| creation(what, name, &e))?;
         made.context().keep(made.client());
         Ok(made)
     }
@@ -183,6 +209,18 @@ impl RdCluster {
     fn default(&self, c: &mut ClientConfig, key: &str, value: &str) {
         if !self.config().settings.contains_key(key) {
             c.set(key, value);
+        }
+    }
+
+    /// The watch over a client of a slot, where somebody measures.
+    fn watch(&self, client: super::Client, slot: &SlotName) -> Option<super::Watch> {
+        self.config().metrics.as_ref().map(|m| m.watch(client, slot.as_str()))
+    }
+
+    /// Lets the client tell its statistics.
+    fn measured(&self, c: &mut ClientConfig) {
+        if self.config().metrics.is_some() {
+            self.default(c, "statistics.interval.ms", STATISTICS);
         }
     }
 
@@ -217,6 +255,7 @@ impl RdCluster {
         c.set("group.instance.id", name.as_str())
             .set("partition.assignment.strategy", if self.config().cooperative { "cooperative-sticky" } else { "range" });
         self.default(&mut c, "heartbeat.interval.ms", &(session / 10).clamp(100, 3_000).to_string());
+        self.measured(&mut c);
         c
     }
 
@@ -233,6 +272,7 @@ impl RdCluster {
             .set("transactional.id", name.as_str())
             .set("transaction.timeout.ms", limits.transaction.as_millis().to_string())
             .set("delivery.report.only.error", if limits.reports { "false" } else { "true" });
+        self.measured(&mut c);
         c
     }
 }

@@ -72,6 +72,12 @@ impl Reports {
                     let text = CStr::from_ptr(c::rd_kafka_event_error_string(event)).to_string_lossy();
                     tracing::debug!(target: "kafka", "{text}");
                 }
+                c::RD_KAFKA_EVENT_STATS => {
+                    let report = c::rd_kafka_event_stats(event);
+                    if !report.is_null() {
+                        self.context.statistics(CStr::from_ptr(report).to_bytes());
+                    }
+                }
                 c::RD_KAFKA_EVENT_LOG => {
                     let (mut facility, mut text, mut level) = (std::ptr::null(), std::ptr::null(), 0);
                     if c::rd_kafka_event_log(event, &mut facility, &mut text, &mut level) == 0 {

@@ -33,7 +33,7 @@ fn consumer(cluster: &RdCluster, isolation: Isolation, wait: Option<Duration>) -
     if let Some(wait) = wait {
         config.set("fetch.wait.max.ms", wait.as_millis().to_string());
     }
-    cluster.make_consumer("creating a reader", NAME, &config)
+    cluster.make_consumer("creating a reader", NAME, &config, None)
 }
 
 impl RdReader {

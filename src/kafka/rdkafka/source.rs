@@ -142,7 +142,7 @@ impl RdSource {
             return None;
         }
         let name = self.slot.name();
-        match self.cluster.make_consumer("creating the consumer", name.as_str(), &self.cluster.member(&self.slot)) {
+        match self.cluster.make_member(&self.slot) {
             Ok(next) => {
                 tracing::info!(slot = %name, "a certificate was replaced: a new consumer takes over");
                 self.renewal = Renewal { next: Some(next), failed: None };
@@ -474,7 +474,7 @@ impl Drop for RdSource {
 
 /// A consumer that has joined the slot's group.
 fn subscribed(cluster: &RdCluster, slot: &Slot, topics: &[TopicName], wake: &Wake) -> KResult<BaseConsumer<Context>> {
-    let consumer = cluster.make_consumer("creating the consumer", slot.name().as_str(), &cluster.member(slot))?;
+    let consumer = cluster.make_member(slot)?;
     joined(consumer, slot, topics, wake)
 }
 

@@ -320,6 +320,7 @@ impl<'a> World<'a> {
             shared: Arc::new(effects::Shared::default()),
             fetcher: None,
             metrics: None,
+            tracer: Default::default(),
             weakened: self.off.rules,
         };
         let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
