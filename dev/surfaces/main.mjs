@@ -8,6 +8,7 @@ import { launch } from "./browser.mjs";
 import * as image from "./image.mjs";
 import * as look from "./look.mjs";
 import * as million from "./million.mjs";
+import * as oidc from "./oidc-check.mjs";
 import * as pages from "./pages.mjs";
 import { reuse, WORK, World } from "./world.mjs";
 
@@ -24,6 +25,7 @@ const CHECKS = [
   ["stale-version", actions, actions.stale],
   ["keyboard", actions, actions.keyboard],
   ["api", api, api.api],
+  ["oidc", oidc, oidc.oidc],
   ["million", million, million.million],
   ["image", image, image.image],
 ];
