@@ -32,8 +32,6 @@ const CHECKS = [
 
 const asked = process.argv.slice(2);
 const wanted = CHECKS.filter(([name]) => asked.includes(name));
-process.on("SIGINT", () => process.exit(130));
-process.on("SIGTERM", () => process.exit(143));
 
 let failed = 0;
 const say = (name, began, error, note) => {
@@ -43,6 +41,9 @@ const say = (name, began, error, note) => {
 };
 
 let world, browser, began = Date.now();
+// Whoever ends this, or no longer listens, leaves nothing running.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(130));
+process.stdout.on("error", () => process.exit(130));
 try {
   reuse();
   mkdirSync(join(WORK, "world"), { recursive: true });
@@ -64,6 +65,5 @@ try {
   say("world", began, error);
 } finally {
   await browser?.close();
-  world?.stop();
 }
 process.exit(Math.min(failed, 100));

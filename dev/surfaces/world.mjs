@@ -82,16 +82,12 @@ class Target {
 // --- the world ----------------------------------------------------------------------------------------------------------------
 
 export class World {
-  /** Starts all of it; `stop` ends it. */
+  /** Starts all of it; it ends with this process. */
   static async start() {
     const world = new World();
-    try {
-      await world.ground();
-      await world.member();
-    } catch (e) {
-      world.stop();
-      throw e;
-    }
+    process.on("exit", () => world.stop());
+    await world.ground();
+    await world.member();
     return world;
   }
 
