@@ -12,7 +12,7 @@ use crate::ids::{ApplicationId, CommandId, OperationId, OperationKey, Partition,
 use crate::intents::{Scope, Status, Switch, topics};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
 use crate::offset::NextOffset;
-use crate::outbox::OperationRecord;
+use crate::outbox::{Answered, OperationRecord};
 use crate::record::InRecord;
 use crate::serdes::internal;
 
@@ -46,13 +46,22 @@ impl Seen {
             return Some(CommandAnswer { code, detail: a.detail.clone() });
         }
         let record = self.record.iter().flat_map(|r| &r.answered).find(|a| a.id == *command)?;
-        Some(CommandAnswer { code: record.code.clone(), detail: record.detail.clone().unwrap_or_default() })
+        Some(CommandAnswer { code: refusal(record), detail: record.detail.clone().unwrap_or_default() })
     }
     /// The version to compare and set on.
     pub fn version(&self) -> i64 {
         let ledger = self.ledger.as_ref().map(|l| l.version);
         ledger.into_iter().chain(self.record.as_ref().map(|r| r.version)).max().unwrap_or_default()
     }
+}
+
+/// Why a command was refused, where it was. A command that ended the operation is answered with the code of that end: a denial that
+/// was taken has `DENIED`, a cancellation `CANCELLED`.
+pub fn refusal(answered: &Answered) -> Option<String> {
+    const REFUSED: [Code; 3] = [codes::COMMAND_REFUSED, codes::STALE_VERSION, codes::UNKNOWN_OPERATION];
+    let code = answered.code.as_ref()?;
+    let refused = !answered.status.is_end() || REFUSED.iter().any(|c| c.to_string() == *code);
+    refused.then(|| code.clone())
 }
 
 /// Which half of an operation a changelog holds.

@@ -96,7 +96,7 @@ impl<C: Cluster> KafkaBooks<C> {
         let mut slot = held(&self.reader);
         let mut reader = match slot.take() {
             Some(reader) => reader,
-            None => self.cluster.reader(Isolation::Committed).map_err(away(doing))?,
+            None => self.cluster.finder(Isolation::Committed).map_err(away(doing))?,
         };
         let done = with(reader.as_mut())?;
         *slot = Some(reader);

@@ -14,6 +14,8 @@ pub const LIMIT: usize = 50;
 const MOST: usize = 500;
 /// Longest text that a filter takes.
 const LONGEST: usize = 512;
+/// Longest age that is asked for.
+const LONGEST_AGE: Duration = Duration::from_secs(36_500 * 86_400);
 
 /// A place in a list: the page after goes on behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +121,12 @@ impl Search {
             }
             "older" => {
                 let read = parse_duration(value);
-                self.older = Some(read.ok_or_else(|| wrong(key, format!("`{value}` is no duration; write 5s, 30m, 2h or 7d")))?);
+                let span = read.ok_or_else(|| wrong(key, format!("`{value}` is no duration; write 5s, 30m, 2h or 7d")))?;
+                if span > LONGEST_AGE {
+                    return Err(wrong(key, "it takes 100 years at most"));
+                }
+                // Nobody asks for parts of a millisecond, and an address does not keep them.
+                self.older = Some(Duration::from_millis((span.as_secs_f64() * 1_000.0).round() as u64));
             }
             "order" => {
                 self.oldest_first = match value {
@@ -169,7 +176,7 @@ impl Search {
             put("flag", flag_word(flag));
         }
         if let Some(older) = self.older {
-            put("older", &format!("{}ms", older.as_millis()));
+            put("older", &age(older));
         }
         if self.oldest_first {
             put("order", "oldest");
@@ -194,6 +201,14 @@ impl Cursor {
         let changed = i64::from_str_radix(changed, 16).ok().filter(|c| *c >= 0)?;
         Some(Self { changed: WallTime(changed), row: u32::from_str_radix(row, 16).ok()? })
     }
+}
+
+/// An age as the filter takes it, in the largest unit that shows it whole: `30m`, `90s`.
+pub fn age(d: Duration) -> String {
+    let ms = d.as_millis();
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let (size, unit) = units.into_iter().find(|(size, _)| ms > 0 && ms.is_multiple_of(*size)).unwrap_or((1, "ms"));
+    format!("{}{unit}", ms / size)
 }
 
 /// The status of this word.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::to_bytes;
 use axum::extract::{ConnectInfo, Path, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -60,6 +60,8 @@ pub fn router(console: Arc<Console>) -> axum::Router {
     }
     let to = console.clone();
     let router = router.route("/events", axum::routing::get(move |request: Request| live::events(to, request)));
+    let to = console.clone();
+    let router = router.fallback(move |uri: Uri| async move { pages::nowhere(&to, uri.path()) });
     router.layer(middleware::from_fn_with_state(console, guard))
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::admin::evidence;
-use crate::admin::views::Seen;
+use crate::admin::views::{Seen, refusal};
 use crate::effects::{Attempt, AttemptState, LedgerRecord};
 use crate::error::Code;
 use crate::ids::OperationKey;
@@ -297,7 +297,7 @@ fn commands(seen: &Seen) -> Vec<Answer> {
     let ledger = ledger.map(|a| Answer { command: a.command_id.to_string(), code: a.code.map(code), detail: a.detail.clone() });
     let record = seen.record.iter().flat_map(|r| &r.answered).map(|a| Answer {
         command: a.id.to_string(),
-        code: a.code.clone(),
+        code: refusal(a),
         detail: a.detail.clone().unwrap_or_else(|| a.status.word().to_owned()),
     });
     record.chain(ledger).collect()

@@ -395,6 +395,10 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     fn fence(&self, slot: &SlotName) -> KResult<()>;
     /// A reader outside any group.
     fn reader(&self, isolation: Isolation) -> KResult<Box<dyn Reader>>;
+    /// A reader for single records here and there: it does not stay at the broker to wait for more of the last place.
+    fn finder(&self, isolation: Isolation) -> KResult<Box<dyn Reader>> {
+        self.reader(isolation)
+    }
     /// Questions and orders.
     fn admin(&self) -> KResult<Box<dyn Admin>>;
     /// A plain idempotent producer for tools and tests: sends and waits for the acknowledgement of all.

@@ -73,7 +73,7 @@ pub fn shown(all: &[Tenant]) -> Markup {
     html! {
         @if !all.is_empty() {
             h2 { "Cost in flight, and budgets" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Budgets" { table {
                 thead { tr {
                     th scope="col" { "Tenant" } th.num scope="col" { "Operations charged" } th.num scope="col" { "Tokens" } th.num scope="col" { "Bytes" }
                     th.num scope="col" { "Calls" } th scope="col" { "Left of its budgets" }

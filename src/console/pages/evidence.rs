@@ -21,7 +21,7 @@ pub fn attempts(o: &Operation) -> Markup {
     html! {
         @if !o.attempts.is_empty() {
             h2 { "Attempts" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Attempts" { table {
                 thead { tr {
                     th.num scope="col" { "n" } th scope="col" { "Journalled" } th scope="col" { "May leave until" } th scope="col" { "Outcome" }
                     th scope="col" { "Warrants" } th scope="col" { "Answer's digest" }
@@ -38,7 +38,7 @@ pub fn attempts(o: &Operation) -> Markup {
         }
         @if !o.readbacks.is_empty() {
             h2 { "Readbacks (the last " (o.readbacks.len()) " of " (o.readbacks_started) ")" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Readbacks" { table {
                 thead { tr { th scope="col" { "At" } th scope="col" { "Found" } th scope="col" { "Digest of the pages" } } }
                 tbody { @for r in &o.readbacks { tr {
                     td { (layout::moment(WallTime(r.at))) } td { (r.found) } td.mono { (r.digest.as_deref().unwrap_or_default()) }
@@ -85,7 +85,7 @@ pub fn commands(o: &Operation) -> Markup {
     html! {
         @if !o.commands.is_empty() {
             h2 { "Commands answered" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Commands" { table {
                 thead { tr { th scope="col" { "Command" } th scope="col" { "Answer" } } }
                 tbody { @for c in &o.commands { tr {
                     td.mono { (c.command) } td { (c.detail) " " @if let Some(code) = &c.code { (layout::code_mark(code)) } }

@@ -204,7 +204,7 @@ pub fn grouped(n: i64) -> String {
 /// A table of operations.
 pub fn table(rows: &[Listed], now: WallTime) -> Markup {
     html! {
-        div.scroll {
+        div.scroll tabindex="0" role="region" aria-label="Operations" {
             table {
                 thead { tr {
                     th scope="col" { "Operation" } th scope="col" { "Tenant" } th scope="col" { "Status" } th scope="col" { "For" }

@@ -61,7 +61,7 @@ fn shown(view: &View<'_>, notice: Markup) -> Result<Markup> {
 fn table(view: &View<'_>, rows: &[Row]) -> Markup {
     let now = view.console.now();
     html! {
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="Dead letters" { table {
             thead { tr {
                 th scope="col" { "Letter" } th scope="col" { "Rests for" } th scope="col" { "Why" } th scope="col" { "Step, operation" }
                 th scope="col" { "From" } th scope="col" { "Way back" }

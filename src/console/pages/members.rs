@@ -68,7 +68,7 @@ fn group(g: &Group, now: WallTime) -> Markup {
     let busy: Vec<&Lag> = g.partitions.iter().filter(|l| l.left != Left::Records(0) || l.held_back() > 0).collect();
     html! {
         h2 { "Group " (g.name) " · " (layout::count(g.members.len(), "member", "members")) }
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="Members" { table {
             thead { tr { th scope="col" { "Slot" } th scope="col" { "Connects from" } th scope="col" { "Partitions" } } }
             tbody {
                 @for m in &g.members { tr data-key=(m.client_id) { td { (m.client_id) } td { (m.host) } td { (given(m)) } } }
@@ -85,7 +85,7 @@ fn group(g: &Group, now: WallTime) -> Markup {
 
 fn table(lags: &[&Lag], owners: &BTreeMap<&Tp, &str>, now: WallTime) -> Markup {
     html! {
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="Positions" { table {
             thead { tr {
                 th scope="col" { "Topic" } th.num scope="col" { "Partition" } th.num scope="col" { "Records left" } th scope="col" { "Oldest" }
                 th.num scope="col" { "Held back" } th scope="col" { "Slot" }
@@ -129,7 +129,7 @@ fn held_back(seen: &Members, now: WallTime) -> Markup {
     html! {
         h2 { "Open transactions" }
         @if held.is_empty() { p.soft { "Every partition is stable up to its end: no transaction holds anything back." } } @else {
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Open transactions" { table {
                 thead { tr {
                     th scope="col" { "Topic" } th.num scope="col" { "Partition" } th.num scope="col" { "Last stable offset" } th.num scope="col" { "End" }
                     th.num scope="col" { "Gap" } th scope="col" { "Seen so for" }
@@ -170,7 +170,7 @@ pub fn configuration(view: &View<'_>) -> Markup {
             h1 { "Configuration" }
             p.soft { "Of the process that serves this page, with the place that each value comes from. Secrets are named by reference and never shown." }
             @if view.console.settings.is_empty() { p { "It was not told." } } @else {
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="Partitions" { table {
                     thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "From" } } }
                     tbody { @for s in &view.console.settings { tr { td.mono { (s.key) } td.mono { (s.value) } td { (s.from) } } } }
                 } }

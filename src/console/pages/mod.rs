@@ -24,11 +24,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result, codes};
 
 use super::api::Asked;
 use super::people::Person;
-use super::problem;
+use super::problem::{self, Problem};
 use super::search::escape;
 use super::session::Claim;
 use super::{Console, is_loopback_host};
@@ -212,6 +212,18 @@ fn html_page(status: StatusCode, body: Markup) -> Response {
 fn redirect(to: &str) -> Response {
     let to = HeaderValue::from_str(to).unwrap_or_else(|_| HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+/// The answer to an address that leads nowhere, for whoever asks: an empty one would look like a fault of ours.
+pub fn nowhere(console: &Console, path: &str) -> Response {
+    if path.starts_with("/api/") {
+        let e = Error::new(codes::UNKNOWN_REFERENCE, Fault::Configuration, "using the API").because("there is no such call");
+        return Problem::of(&e.next("see /api/v1/openapi.json")).into_response();
+    }
+    let body = html! {
+        main id="main" { h1 { "Nothing is here" } p { "No page has this address. " a href="/" { "Overview" } } }
+    };
+    html_page(StatusCode::NOT_FOUND, layout::bare("Nothing is here", console.app.as_str(), body))
 }
 
 /// The page of an error.

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::console::api;
 use crate::console::index::{FLAGS, flag_word};
-use crate::console::search::Search;
+use crate::console::search::{Search, age};
 use crate::error::Result;
 use crate::intents::Status;
 use crate::time::show_duration;
@@ -116,7 +116,7 @@ fn nothing(more: bool) -> &'static str {
 
 fn form(search: &Search) -> Markup {
     let text = |v: &Option<String>| v.clone().unwrap_or_default();
-    let older = search.older.map(|d| show_duration(d).replace(' ', "")).unwrap_or_default();
+    let older = search.older.map(age).unwrap_or_default();
     let several = search.status.iter().map(|s| s.word()).collect::<Vec<_>>().join(",");
     html! {
         form.search.card method="get" action="/operations" {

@@ -117,7 +117,7 @@ fn stages(view: &View<'_>, index: &Index, count: &dyn Fn(Status) -> usize, now: 
     let ends = || Status::ALL.iter().filter(|s| s.is_end());
     let ended: u64 = ends().map(|s| flow.of(*s, at)).sum();
     html! {
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="From stage to stage" { table {
             thead { tr {
                 th scope="col" { "Stage" } th.num scope="col" { "Now" } th scope="col" { "Oldest" } th.num scope="col" { "Came in the last minute" }
                 th scope="col" { "Waits for" }
@@ -172,7 +172,7 @@ fn targets(by_target: &BTreeMap<String, BTreeMap<String, usize>>) -> Markup {
     html! {
         h2 { "Targets" }
         @if by_target.is_empty() { p.soft { "Nothing was handed over to a target yet." } } @else {
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Targets" { table {
                 thead { tr {
                     th scope="col" { "Target" }
                     @for (name, _) in COLUMNS { th.num scope="col" { (name) } }

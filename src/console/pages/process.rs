@@ -38,7 +38,7 @@ fn calls(rates: &Rates) -> Markup {
     html! {
         @if !limit.is_empty() {
             h2 { "Capacity of targets, as this process sees it" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Calls" { table {
                 thead { tr {
                     th scope="col" { "Target" } th.num scope="col" { "Calls under way" } th.num scope="col" { "At most" }
                     th scope="col" { "Left, as the target says" } th scope="col" { "Breaker" }

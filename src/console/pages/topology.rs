@@ -27,7 +27,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
             h1 { "Topology" }
             @match &view.console.subject {
                 Some(subject) => {
-                    div.scroll { (draw::draw(&subject.application.topology, &flow)) }
+                    div.scroll tabindex="0" role="region" aria-label="Graph" { (draw::draw(&subject.application.topology, &flow)) }
                     p.soft {
                         "Blue: topics. Green: steps that keep state. A topic that one sub-topology writes and another reads stands in both. "
                         @if topics.is_empty() { "How fast topics grow is known at the second look: load the page again." }
@@ -38,7 +38,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
             }
             @if !admitted.is_empty() {
                 h2 { "Steps of this process, over the last minute" }
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="Steps" { table {
                     thead { tr { th scope="col" { "Step" } th.num scope="col" { "Admitted" } th.num scope="col" { "Ended" } } }
                     tbody { @for (step, rate) in &admitted { tr data-key=(step) {
                         td { (step) } td.num { (draw::a_second(*rate)) } td.num { (ended.get(step).copied().unwrap_or_default()) }

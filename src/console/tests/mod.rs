@@ -5,6 +5,7 @@ mod live;
 mod oidc;
 mod orders;
 mod pages;
+mod queries;
 mod second;
 mod served;
 mod signing;

@@ -118,6 +118,21 @@ fn a_decision_binds_to_the_plan_that_was_shown() {
     assert_eq!((command.kind, command.approval.expect("named").approval_id.as_str()), (CommandKind::Revoke, "approval-1"));
 }
 
+/// If this broke, a denial or a cancellation that was taken would be told as refused: it is answered with the code of the end.
+#[test]
+fn what_ends_an_operation_is_taken_and_not_refused() {
+    let s = Served::new();
+    s.record(&awaiting("op-1"));
+    let denied = s.order("anna", "op-1/deny", &body(Action::Deny, 4, "plan-9"));
+    assert_eq!((denied.status, denied.json()["detail"].as_str()), (200, Some("denied")), "{denied:?}");
+    s.record(&awaiting("op-2"));
+    let cancelled = s.order("olga", "op-2/cancel", &json!({ "reason": "the customer withdrew" }));
+    assert_eq!((cancelled.status, cancelled.json()["detail"].as_str()), (200, Some("cancelled")), "{cancelled:?}");
+    // What comes after the end is refused.
+    let late = s.order("olga", "op-1/cancel", &json!({ "reason": "the customer withdrew" }));
+    assert_eq!((late.status, late.code().as_str()), (422, "RB0710"), "{late:?}");
+}
+
 /// If this broke, one person alone could say before settle that nothing happened, or write a name that never agreed.
 #[test]
 fn the_second_person_shows_a_token_of_their_own() {

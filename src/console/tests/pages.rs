@@ -12,6 +12,17 @@ use super::served::{Served, awaiting, field, form_token, key, parked};
 const OURS: &str = "<script src=\"/live.js\" defer></script>";
 const PAYLOAD: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";
 
+/// If this broke, a mistyped address would be answered with nothing at all.
+#[test]
+fn an_address_that_leads_nowhere_is_said() {
+    let s = Served::new();
+    let page = s.get("/nowhere");
+    assert_eq!(page.status, 404);
+    assert!(page.body.contains("No page has this address"), "{page:?}");
+    let call = s.get("/api/v1/nowhere");
+    assert_eq!((call.status, call.code().as_str()), (404, "RB0106"), "{call:?}");
+}
+
 /// If this broke, whoever writes a request, a plan or an answer would run a program in an operator's browser.
 #[test]
 fn what_others_wrote_is_shown_as_text() {

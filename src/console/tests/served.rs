@@ -412,9 +412,11 @@ fn decide(record: &mut OperationRecord, command: &Command, now: WallTime) {
     let decision = command.approval.as_ref().map(|a| a.decision);
     let (status, code) = match (command.kind, decision) {
         (_, _) if command.seen.is_some_and(|seen| seen != record.version) => (record.status, Some("RB0709".to_owned())),
+        _ if record.status.is_end() => (record.status, Some("RB0710".to_owned())),
         (CommandKind::ApproveLate, Some(Decision::Approve)) => (Status::Approved, None),
-        (CommandKind::ApproveLate, Some(Decision::Deny)) => (Status::Denied, None),
-        (CommandKind::Cancel, _) => (Status::Cancelled, None),
+        // What ends the operation is answered with the code of that end.
+        (CommandKind::ApproveLate, Some(Decision::Deny)) => (Status::Denied, Some("RB0240".to_owned())),
+        (CommandKind::Cancel, _) => (Status::Cancelled, Some("RB0711".to_owned())),
         _ => (record.status, Some("RB0710".to_owned())),
     };
     record.version += i64::from(code.is_none());

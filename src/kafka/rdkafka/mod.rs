@@ -277,6 +277,9 @@ impl RdCluster {
     }
 }
 
+/// How long a finder's request waits at the broker for records that are not there yet: the next place has to wait for it.
+const FIND: Duration = Duration::from_millis(10);
+
 impl Cluster for RdCluster {
     type Source = RdSource;
     type Sink = RdSink;
@@ -301,7 +304,11 @@ impl Cluster for RdCluster {
     }
 
     fn reader(&self, isolation: Isolation) -> KResult<Box<dyn Reader>> {
-        Ok(Box::new(RdReader::new(self.clone(), isolation)?))
+        Ok(Box::new(RdReader::new(self.clone(), isolation, None)?))
+    }
+
+    fn finder(&self, isolation: Isolation) -> KResult<Box<dyn Reader>> {
+        Ok(Box::new(RdReader::new(self.clone(), isolation, Some(FIND))?))
     }
 
     fn admin(&self) -> KResult<Box<dyn Admin>> {

@@ -20,25 +20,28 @@ const NAME: &str = "readback-reader";
 pub struct RdReader {
     cluster: RdCluster,
     isolation: Isolation,
+    /// How long a request waits at the broker for more records; `None`: as the client does.
+    wait: Option<Duration>,
     start: Vec<(Tp, NextOffset)>,
     consumer: BaseConsumer<Context>,
     /// Made when the ends by the other isolation are asked for.
     other: Option<BaseConsumer<Context>>,
 }
 
-fn consumer(cluster: &RdCluster, isolation: Isolation) -> KResult<BaseConsumer<Context>> {
-    let config = cluster.consumer(NAME, NAME, isolation);
+fn consumer(cluster: &RdCluster, isolation: Isolation, wait: Option<Duration>) -> KResult<BaseConsumer<Context>> {
+    let mut config = cluster.consumer(NAME, NAME, isolation);
+    if let Some(wait) = wait {
+        config.set("fetch.wait.max.ms", wait.as_millis().to_string());
+    }
     cluster.make_consumer("creating a reader", NAME, &config, None)
 }
 
 impl RdReader {
-    pub(super) fn new(cluster: RdCluster, isolation: Isolation) -> KResult<Self> {
-        let consumer = consumer(&cluster, isolation)?;
-        Ok(Self { cluster, isolation, start: Vec::new(), consumer, other: None })
+    pub(super) fn new(cluster: RdCluster, isolation: Isolation, wait: Option<Duration>) -> KResult<Self> {
+        let consumer = consumer(&cluster, isolation, wait)?;
+        Ok(Self { cluster, isolation, wait, start: Vec::new(), consumer, other: None })
     }
-}
 
-impl RdReader {
     /// Signs in with what holds now; where certificates changed, by a new client that goes on where this one stands.
     fn keep(&mut self) -> KResult<()> {
         self.consumer.context().keep(self.consumer.client());
@@ -46,7 +49,7 @@ impl RdReader {
             return Ok(());
         }
         let here: Vec<_> = self.start.iter().filter_map(|(tp, _)| Some((tp.clone(), self.position(tp)?))).collect();
-        match consumer(&self.cluster, self.isolation) {
+        match consumer(&self.cluster, self.isolation, self.wait) {
             Ok(next) => (self.consumer, self.other) = (next, None),
             Err(fault) => {
                 tracing::warn!(%fault, "the replaced certificate can't be used; the reader stays as it is");
@@ -86,7 +89,7 @@ impl Reader for RdReader {
     fn ends(&mut self, tp: &Tp, isolation: Isolation) -> KResult<(NextOffset, NextOffset)> {
         self.keep()?;
         if isolation != self.isolation && self.other.is_none() {
-            self.other = Some(consumer(&self.cluster, isolation)?);
+            self.other = Some(consumer(&self.cluster, isolation, None)?);
         }
         let asked = match &self.other {
             Some(other) if isolation != self.isolation => other,
