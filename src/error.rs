@@ -217,6 +217,8 @@ pub mod codes {
         UNEXPECTED_OUTPUT = 414;
         /// Ledger and the target's books disagree.
         BOOKS_DISAGREE = 415;
+        /// A setting that a promise rests on was changed while a member ran.
+        SETTING_CHANGED = 416;
         /// A record that can't be decoded.
         UNDECODABLE = 501;
         /// A schema that is not in the registry.
@@ -277,5 +279,11 @@ pub mod codes {
         CONSOLE_EXPOSED = 805;
         /// As many requests to the console are under way as it answers at once.
         CONSOLE_BUSY = 806;
+        /// The issuer that signs people in does not answer, or is none.
+        ISSUER_UNREACHABLE = 807;
+        /// A sign-in, or a token, that the issuer's word does not carry.
+        SIGN_IN_REFUSED = 808;
+        /// An order to confirm that does not wait, or no longer.
+        NOT_WAITING = 809;
     }
 }

@@ -138,8 +138,15 @@ metrics! {
     SPANS = Counter "readback_traces_spans_total" ["outcome"] "Spans by what became of them: exported, dropped because the queue was full, failed to export.";
 }
 
+metrics! {
+    /// What the watch over settings records.
+    SETTINGS:
+    SETTINGS_CHANGED = Counter "readback_settings_changed_total" ["setting"] "Settings of topics and brokers that were changed while the member ran.";
+    SETTINGS_WEAK = Gauge "readback_settings_weak" ["of"] "Weak settings of the application's topics, as `check --live` lists them.";
+}
+
 /// All lists.
-pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, TRACES];
+pub const ALL: &[&[Metric]] = &[RUNTIME, KAFKA, EFFECTS, OPERATIONS, SETTINGS, TRACES];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Readback: a Kafka Streams-style stream processor for work that ends outside Kafka.
 //!
-//! An existing topic, an HTTP effect, a result topic; `src/docs/quickstart.md` goes through it line by line:
+//! An existing topic, an HTTP effect, a result topic; `src/docs/first_effect.md` goes through it line by line:
 //!
 //! ```no_run
 //! use std::sync::Arc;

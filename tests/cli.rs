@@ -1,5 +1,7 @@
 //! What the program prints and how it exits: golden files in `tests/cli/`. To renew them: `READBACK_WRITE_GOLDEN=1 cargo test --test cli`.
 
+#[path = "cli/docs.rs"]
+mod docs;
 #[path = "cli/tools.rs"]
 mod tools;
 

@@ -3,6 +3,7 @@
 pub mod dead_letters;
 pub mod evidence;
 mod health;
+mod listen;
 pub mod orders;
 pub mod payload;
 pub mod replay;

@@ -12,7 +12,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 use crate::error::{Error, Fault, Result, codes};
 
 use super::stores::{self, StoresSlot};
-use super::{Health, Probe};
+use super::{Health, Probe, listen};
 
 /// The listener of one process.
 pub struct AdminServer {
@@ -50,13 +50,8 @@ impl AdminServer {
             .route("/health/ready", get(|State(s): State<Shared>| async move { probe(s.health.is_ready()) }))
             .with_state(Shared { registry, health })
             .merge(stores.map(stores::router).unwrap_or_default())
-            .merge(more)
-            .into_make_service_with_connect_info::<SocketAddr>();
-        let task = tokio::spawn(async move {
-            if let Err(e) = axum::serve(listener, app).await {
-                tracing::error!(error = %e, "metrics and health are no longer served");
-            }
-        });
+            .merge(more);
+        let task = tokio::spawn(listen::serve(listener, app, listen::HEAD));
         Ok(AdminServer { address, task })
     }
 }

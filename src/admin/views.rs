@@ -192,6 +192,11 @@ impl Operations {
 
     /// Reads up to what is committed now.
     pub fn catch_up(&mut self) -> Result<()> {
+        self.catch_up_telling(&mut |_, _| {})
+    }
+
+    /// As [`Operations::catch_up`]; tells how many offsets are done, of all.
+    pub fn catch_up_telling(&mut self, told: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let mut ends: Vec<(Tp, NextOffset)> = Vec::new();
         for tp in &self.tps {
             let (_, end) = self.reader.ends(tp, Isolation::Committed).map_err(unreachable)?;
@@ -203,6 +208,9 @@ impl Operations {
                 return Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, "reading operations up to their end"));
             }
             self.step(Duration::from_millis(100))?;
+            let done = ends.iter().map(|(tp, end)| self.reader.position(tp).map_or(0, |at| at.0.min(end.0))).sum::<i64>();
+            let all = ends.iter().map(|(_, end)| end.0).sum::<i64>();
+            told(done.unsigned_abs(), all.unsigned_abs());
         }
         Ok(())
     }

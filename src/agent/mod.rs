@@ -19,6 +19,7 @@ mod task;
 mod trail;
 mod waiting;
 
+pub use admit::{Verdict, admit};
 pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};
 pub use desk::{Bench, Desk};
 pub use fetch::{FetchDone, FetchEnd, HttpFetcher, InputFetcher};

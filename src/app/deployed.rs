@@ -2,28 +2,30 @@
 //! keeps them in `<app>-deployed` when it starts, one compacted record.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::dsl::Application;
-use crate::error::Result;
+use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, TopicName, Tp};
 use crate::intents::{headers, hex, topics as names};
-use crate::kafka::{Cluster, Isolation, NewTopic};
+use crate::kafka::{Cluster, Isolation, NewTopic, Reader};
 use crate::policy::PolicySet;
 use crate::record::{Headers, OutRecord};
 use crate::runtime::{error_of, wait_for_topic};
 use crate::serdes::internal::{self, Wire};
-use crate::time::{Clock, SystemClock, WallTime};
+use crate::time::{Clock, SystemClock, WallTime, show_duration};
 use crate::topology::Layout;
 
 use super::check::internal as internal_topics;
 
 /// The key of the record.
 const KEY: &[u8] = b"topology";
-/// Longest time for writing it.
+/// The value of a store without a changelog.
+pub(super) const IN_MEMORY: &str = "in memory only";
+/// Longest time for reading or writing it.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// One part of a deployed topology.
@@ -125,7 +127,7 @@ fn graph(application: &Application, layout: Option<&Layout>) -> Vec<Fact> {
         facts.push(fact("internal", &topic.name, partitions.map(|n| n.to_string()).unwrap_or_default()));
     }
     for store in topology.stores(&laid) {
-        facts.push(fact("store", &store.name, store.changelog.map(|t| t.to_string()).unwrap_or_else(|| "in memory only".into())));
+        facts.push(fact("store", &store.name, store.changelog.map(|t| t.to_string()).unwrap_or_else(|| IN_MEMORY.into())));
     }
     facts
 }
@@ -144,13 +146,22 @@ pub fn stored<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Option<Dep
     if cluster.admin().and_then(|a| a.topic(&topic)).map_err(error_of)?.is_none() {
         return Ok(None);
     }
-    let tp = Tp::new(topic, 0);
     let mut reader = cluster.reader(Isolation::Committed).map_err(error_of)?;
-    let (first, end) = reader.ends(&tp, Isolation::Committed).map_err(error_of)?;
+    last(reader.as_mut(), &Tp::new(topic, 0), LIMIT)
+}
+
+/// The record that stands last. One that does not come in time is an error: "nothing is deployed" would be believed.
+fn last(reader: &mut dyn Reader, tp: &Tp, limit: Duration) -> Result<Option<Deployed>> {
+    let (first, end) = reader.ends(tp, Isolation::Committed).map_err(error_of)?;
     reader.assign(&[(tp.clone(), first)]).map_err(error_of)?;
-    let until = std::time::Instant::now() + LIMIT;
+    let until = Instant::now() + limit;
     let mut last = None;
-    while reader.position(&tp).is_none_or(|at| at < end) && end > first && std::time::Instant::now() < until {
+    while reader.position(tp).is_none_or(|at| at < end) && end > first {
+        if Instant::now() >= until {
+            return Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("reading what is deployed from {tp}"))
+                .because(format!("its records did not come within {}", show_duration(limit)))
+                .next("try again: without them nobody can say what a start would keep or lose"));
+        }
         if let Some(record) = reader.poll(Duration::from_millis(100)).map_err(error_of)?
             && record.key.as_deref() == Some(KEY)
         {
@@ -160,8 +171,8 @@ pub fn stored<C: Cluster>(cluster: &C, app: &ApplicationId) -> Result<Option<Dep
     Ok(last)
 }
 
-/// Keeps what this process runs, on a thread of its own: only `diff` needs it, so neither may it take time from a start, nor may a
-/// failure keep a member from running.
+/// Keeps what this process runs, on a thread of its own: only `diff` and the next version's start need it, so neither may it take time
+/// from this start, nor may a failure keep a member from running.
 pub(super) fn keep_aside<C: Cluster>(cluster: &C, application: &Application, layout: &Layout, replication: i32) {
     let now = Deployed::of(application, Some(layout), SystemClock.now().wall);
     let cluster = cluster.clone();
@@ -176,7 +187,7 @@ pub(super) fn keep_aside<C: Cluster>(cluster: &C, application: &Application, lay
 }
 
 /// Keeps what runs, where something else stands there.
-fn keep<C: Cluster>(cluster: &C, now: &Deployed, replication: i32) -> Result<()> {
+pub(super) fn keep<C: Cluster>(cluster: &C, now: &Deployed, replication: i32) -> Result<()> {
     let topic = names::deployed(&now.application);
     let admin = cluster.admin().map_err(error_of)?;
     if admin.topic(&topic).map_err(error_of)?.is_none() {
@@ -213,7 +224,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::kafka::KResult;
     use crate::kafka::memory::MemoryCluster;
+    use crate::offset::NextOffset;
 
     /// If this broke, `diff` would compare with nothing, with what ran before a reset, or each start would add a record for ever.
     #[test]
@@ -240,5 +253,31 @@ mod tests {
         assert_eq!(stored(&cluster, &application.id).expect("asked"), None);
         let note = |r: &crate::record::InRecord| r.value.as_deref().is_some_and(|v| v.windows(3).any(|w| w == b"why"));
         assert_eq!(records().iter().filter(|r| note(r)).count(), 1);
+    }
+
+    /// A reader that says that there is a record and never gives it.
+    struct Silent;
+
+    impl Reader for Silent {
+        fn assign(&mut self, _: &[(Tp, NextOffset)]) -> KResult<()> {
+            Ok(())
+        }
+        fn poll(&mut self, _: Duration) -> KResult<Option<crate::record::InRecord>> {
+            Ok(None)
+        }
+        fn position(&self, _: &Tp) -> Option<NextOffset> {
+            None
+        }
+        fn ends(&mut self, _: &Tp, _: Isolation) -> KResult<(NextOffset, NextOffset)> {
+            Ok((NextOffset(0), NextOffset(1)))
+        }
+    }
+
+    /// If this broke, a slow broker would read as "nothing is deployed", and a deploy that loses state as a first start.
+    #[test]
+    fn a_record_that_does_not_come_is_not_taken_for_none() {
+        let asked = last(&mut Silent, &Tp::new("orders-deployed", 0), Duration::ZERO);
+        let refused = asked.expect_err("nobody knows");
+        assert_eq!((refused.code, refused.fault), (codes::BROKER_UNREACHABLE, Fault::Unreachable), "{refused}");
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::ids::TopicName;
 
-use super::deployed::Deployed;
+use super::deployed::{Deployed, IN_MEMORY};
 
 /// What becomes of a part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -117,6 +117,7 @@ fn shown(kind: &str) -> &str {
 
 fn changed(kind: &str, was: &str, is: &str) -> (Fate, String) {
     match kind {
+        "store" if was == IN_MEMORY => (Fate::Change, format!("it was held in memory only, now {is}")),
         "store" => (Fate::Lost, format!("its changelog was {was} and is {is}: it begins empty")),
         "internal" => (Fate::Lost, format!("{was} partitions, and {is} are wanted: a start is refused (RB0303)")),
         "source" => (Fate::Change, format!("{was} partitions, now {is}")),
@@ -134,6 +135,7 @@ fn changed(kind: &str, was: &str, is: &str) -> (Fate, String) {
 
 fn gone(kind: &str, was: &str) -> (Fate, String) {
     match kind {
+        "store" if was == IN_MEMORY => (Fate::Orphan, "it was held in memory only: a restart loses it too".into()),
         "store" => (Fate::Lost, format!("nobody reads it any more; {was} stays behind")),
         "internal" => (Fate::Orphan, "what it holds is read by nobody; delete it once it is drained".into()),
         "source" => (Fate::Orphan, "no longer read; the group's positions in it run out".into()),

@@ -6,14 +6,22 @@ pub mod check;
 mod compose;
 pub mod deployed;
 pub mod diff;
+mod loss;
 mod process;
 mod purge;
 mod resting;
 mod stores;
 mod traces;
+mod watch;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};
 pub use process::{Process, ProcessEnd, SecondSignal, interrupted, kafka_config, registry};
 pub(crate) use stores::elsewhere;
+
+/// Registers what the watch over settings records; a process does so by itself.
+#[cfg(test)]
+pub(crate) fn register_settings(registry: &prometheus::Registry) -> crate::error::Result<()> {
+    watch::Metrics::new(registry).map(drop)
+}
 pub use stores::{Entries, Entry, Found, Keys, StoreHandle, Stores, TypedStore};

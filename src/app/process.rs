@@ -22,13 +22,14 @@ use crate::runtime::{
 use crate::state::{StateConfig, StateManager};
 use crate::time::SystemClock;
 
-use super::check;
 use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::deployed;
 use super::purge::{Purge, purged};
 use super::resting::Resting;
 use super::stores::Stores;
 use super::traces::Traces;
+use super::watch::{Metrics as SettingsMetrics, Watch, Watched};
+use super::{check, loss};
 
 /// Longest time for an input that is given by locator.
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
@@ -63,6 +64,7 @@ pub struct Process {
     purge: Option<Purge>,
     resting: Option<Resting>,
     traces: Traces,
+    watch: Option<Watch>,
     stop_within: Duration,
 }
 
@@ -139,7 +141,9 @@ impl Process {
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
             require_external(application, config, &counts)?;
-            compose(application, config, &counts, &schemas, &edges)
+            let composed = compose(application, config, &counts, &schemas, &edges)?;
+            loss::refuse(&cluster, application, &composed.layout, config.topics.accept_reset.as_deref())?;
+            Ok(composed)
         })?;
         let Some(composed) = composed else { return Ok(None) };
         let layout = composed.layout.clone();
@@ -170,7 +174,15 @@ impl Process {
         let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
         deployed::keep_aside(&cluster, application, &layout, config.topics.replication);
         let globals = reader.map(GlobalThread::start);
-        Ok(Some(Self { streams, globals, stores, state, purge, resting, traces, stop_within: config.stop_within.0 }))
+        let every = config.topics.watch.0;
+        let settings = SettingsMetrics::new(metrics)?;
+        let watched = Watched {
+            own: check::internal(application, &layout),
+            users: external_topics(application),
+            brokers: config.brokers.clone(),
+        };
+        let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
+        Ok(Some(Self { streams, globals, stores, state, purge, resting, watch, traces, stop_within: config.stop_within.0 }))
     }
 
     /// Its stores, for queries: `process.stores().store("counts")`.
@@ -191,7 +203,7 @@ impl Process {
     /// Waits for a signal or a failure, telling each change of state and of what is waited for; then stops in order within the
     /// configured bound.
     pub fn run(mut self, stop: &AtomicBool, changed: &dyn Fn(State, Option<&str>)) -> ProcessEnd {
-        let (mut last, mut global) = (None, None);
+        let (mut last, mut broken) = (None, None);
         while !stop.load(Ordering::Acquire) {
             let state = self.streams.wait(Duration::from_millis(200), |s| last.as_ref().is_none_or(|(l, _)| *l != s));
             let now = (state, self.streams.waits_for());
@@ -199,14 +211,15 @@ impl Process {
                 changed(state, now.1.as_deref());
                 last = Some(now);
             }
-            global = self.globals.as_ref().and_then(GlobalThread::failure);
-            if global.is_some() || matches!(state, State::Failed | State::Stopped) {
+            let unset = || self.watch.as_ref().and_then(Watch::broken);
+            broken = self.globals.as_ref().and_then(GlobalThread::failure).or_else(unset);
+            if broken.is_some() || matches!(state, State::Failed | State::Stopped) {
                 break;
             }
         }
         let until = Instant::now() + self.stop_within;
-        drop((self.purge.take(), self.resting.take()));
-        let ended = self.streams.stop(self.stop_within).and(global.map_or(Ok(()), Err));
+        drop((self.purge.take(), self.resting.take(), self.watch.take()));
+        let ended = self.streams.stop(self.stop_within).and(broken.map_or(Ok(()), Err));
         drop(self.globals.take());
         let closed = self.state.close();
         // The last spans are those of the last commit. Half a second is theirs in any case.

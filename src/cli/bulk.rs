@@ -17,6 +17,7 @@ use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{WallTime, show_duration};
 
+use super::progress::Progress;
 use super::{Format, ops};
 
 /// How long the answers are waited for, all together.
@@ -141,6 +142,7 @@ pub(super) fn run<C: Cluster>(
         .next("look again with --dry-run; nothing was changed"));
     }
     let mut open: BTreeMap<CommandId, OperationKey> = BTreeMap::new();
+    let mut progress = Progress::of("resolving");
     for (key, version, _) in &found {
         let command = args.command(key, *version, now);
         publish(cluster, app, &command)?;
@@ -152,11 +154,13 @@ pub(super) fn run<C: Cluster>(
         let Some(id) = open.keys().next().cloned() else { break };
         let left = until.saturating_duration_since(Instant::now());
         let Some(answer) = operations.answer(&id, left)? else { break };
+        progress.at((found.len() - open.len()) as u64, found.len() as u64);
         if let Some(key) = open.remove(&id) {
             refused += usize::from(answer.code.is_some());
             told(&key, &answer, format);
         }
     }
+    drop(progress);
     for (id, key) in &open {
         eprintln!("{} is not answered yet; command {id} stays in the topic and is answered once a member runs", key.operation);
     }

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::app::check::{self, Finding, Report};
+use crate::app::check::{self, Finding, Report, Rests};
 use crate::error::{Error, Fault, Result, codes};
 use crate::kafka::Cluster;
 use crate::runtime::error_of;
 
+use super::output::{Tone, toned};
 use super::{Connection, Format, load};
 
 /// Widest line of a reason before it is broken.
@@ -54,7 +55,9 @@ pub fn run(args: &CheckArgs, format: Format) -> Result<ExitCode> {
     if let Some(file) = &args.html {
         let page = html::page(&report, &chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
         std::fs::write(file, page).map_err(|e| {
-            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing the report to {}", file.display())).because(e)
+            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing the report to {}", file.display()))
+                .because(e)
+                .next("name a file in a directory that can be written")
         })?;
         eprintln!("wrote {}", file.display());
     }
@@ -88,9 +91,42 @@ fn table(report: &Report) -> String {
         let numbered = report.assumptions.iter().enumerate();
         text += &aligned(&numbered.map(|(i, a)| [format!(" A{}", i + 1), a.text.clone(), a.at.clone()]).collect::<Vec<_>>());
     }
-    text += &findings("contradictions", &report.contradictions);
-    text += &findings("warnings", &report.warnings);
+    text += &rests(report);
+    text += &findings("contradictions", Tone::Bad, &report.contradictions);
+    text += &findings("warnings", Tone::Weak, &report.warnings);
     text + "\n not promised: " + &report.not_promised.join("; ") + "\n"
+}
+
+/// What each edge rests on and where it ends; edges with the same are told together.
+fn rests(report: &Report) -> String {
+    let mut groups: Vec<(Vec<&str>, &Rests)> = Vec::new();
+    for edge in &report.edges {
+        match groups.iter_mut().find(|(_, rests)| *rests == &edge.rests) {
+            Some((edges, _)) => edges.push(&edge.edge),
+            None => groups.push((vec![&edge.edge], &edge.rests)),
+        }
+    }
+    let mut text = "\n what each edge rests on, and where it ends\n".to_owned();
+    for (edges, rests) in groups {
+        for line in wrapped(&edges.join(" · ")) {
+            text += &format!("  {line}\n");
+        }
+        let mut last = "";
+        let assumed: Vec<String> = rests.assumes.iter().map(|n| format!("A{n}")).collect();
+        let mut row = |what: &'static str, line: &str| {
+            for line in wrapped(line) {
+                text += &format!("    {:<10} {line}\n", if last == what { "" } else { what });
+                last = what;
+            }
+        };
+        rests.settings.iter().for_each(|t| row("rests on", t));
+        if !assumed.is_empty() {
+            row("assumes", &assumed.join(" "));
+        }
+        rests.broken_by.iter().for_each(|t| row("broken by", t));
+        rests.not_promised.iter().for_each(|t| row("not", t));
+    }
+    text
 }
 
 /// What to allow, by who needs it.
@@ -107,13 +143,13 @@ fn permissions(report: &Report) -> String {
     text
 }
 
-fn findings(title: &str, all: &[Finding]) -> String {
+fn findings(title: &str, tone: Tone, all: &[Finding]) -> String {
     if all.is_empty() {
         return String::new();
     }
     let mut text = format!("\n {title}\n");
     for f in all {
-        text += &format!("  {}  {}\n", f.code, f.text);
+        text += &format!("  {}  {}\n", toned(&f.code, tone), f.text);
         for line in wrapped(&f.topics.join(", ")).iter().filter(|l| !l.is_empty()) {
             text += &format!("          {line}\n");
         }

@@ -13,6 +13,7 @@ use crate::app;
 use crate::console::books::Subject;
 use crate::console::people::{self, Role};
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::error::Result;
 use crate::kafka::RdCluster;
@@ -77,7 +78,9 @@ pub fn run(args: &ConsoleArgs) -> Result<ExitCode> {
     let mut console = Console::start(&cluster, &id, &settings, Arc::new(SystemClock))?.configured(args.connection.explain()?);
     if let Some(declared) = declared {
         let application = Arc::new(declared.application);
-        console = console.of(Subject { application, config: config.clone(), warnings: declared.warnings });
+        let avro = app::registry(&config)?.map(|r| Arc::new(r) as _);
+        let doors = Doors::of(&application, avro, config.effects.clock_error.0);
+        console = console.taking(doors).of(Subject { application, config: config.clone(), warnings: declared.warnings });
     }
     let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle(), app::SecondSignal::Exits)?;

@@ -20,6 +20,7 @@ use crate::outbox::Stage;
 use crate::runtime::error_of;
 use crate::time::{Clock, SystemClock, WallTime, show_duration};
 
+use super::output::{Tone, toned};
 use super::{Connection, Format, load};
 
 /// Say what a deploy would keep, create, orphan or lose: topics, stores, open operations, approvals.
@@ -108,7 +109,7 @@ fn open<C: Cluster>(cluster: &C, app: &ApplicationId, there: &BTreeMap<TopicName
         return Ok(Vec::new());
     }
     let mut operations = Operations::open(cluster, app)?;
-    operations.catch_up()?;
+    super::progress::catch_up(&mut operations)?;
     Ok(operations.seen.iter().filter_map(|(key, seen)| of(key.step.as_str(), seen)).collect())
 }
 
@@ -143,8 +144,13 @@ fn table(before: Option<&Deployed>, after: &Deployed, deploy: &Deploy, args: &Di
     let width = |f: &dyn Fn(&crate::app::diff::Change) -> usize| shown.iter().map(|c| f(c)).max().unwrap_or_default();
     let (kinds, names) = (width(&|c| c.kind.chars().count()), width(&|c| c.name.chars().count()));
     for c in &shown {
-        let line = format!(" {:<6}  {:<kinds$}  {:<names$}  {}", c.fate.word(), c.kind, c.name, c.text);
-        text += &(line.trim_end().to_owned() + "\n");
+        let tone = match c.fate {
+            Fate::Lost => Tone::Bad,
+            Fate::Orphan => Tone::Weak,
+            Fate::Change | Fate::Create | Fate::Keep => Tone::Plain,
+        };
+        let line = format!("{:<kinds$}  {:<names$}  {}", c.kind, c.name, c.text);
+        text += &format!(" {}  {}\n", toned(&format!("{:<6}", c.fate.word()), tone), line.trim_end());
     }
     let kept = deploy.changes.iter().filter(|c| c.fate == Fate::Keep).count();
     if kept > 0 && !args.all {

@@ -330,7 +330,7 @@ fn replay<C: Cluster>(
         (given, _) => the_app(given, cluster)?,
     };
     let seen = match Operations::open(cluster, &app) {
-        Ok(mut operations) => operations.catch_up().map(|()| operations.seen)?,
+        Ok(mut operations) => super::progress::catch_up(&mut operations).map(|()| operations.seen)?,
         // An application without effects has no operations.
         Err(e) if e.code == codes::TOPIC_MISSING => BTreeMap::new(),
         Err(e) => return Err(e),

@@ -28,6 +28,7 @@ mod output;
 mod pause;
 
 mod probe;
+mod progress;
 mod replay_diff;
 mod reset;
 mod run;

@@ -15,6 +15,7 @@ use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
 
+use super::output::{tone_of, toned};
 use super::{Connection, Format, bulk, pause, timeline, watch};
 
 /// Look at operations and decide what nobody else can.
@@ -193,7 +194,7 @@ struct OrderArgs {
 pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<ExitCode> {
     let app = the_app(args.app.as_deref(), cluster)?;
     let mut operations = Operations::open(cluster, &app)?;
-    operations.catch_up()?;
+    super::progress::catch_up(&mut operations)?;
     let now = SystemClock.now().wall;
     match &args.what {
         What::List { status, tenant, limit } => {
@@ -293,6 +294,7 @@ pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {
 
 pub(super) fn the_app<C: Cluster>(given: Option<&str>, cluster: &C) -> Result<ApplicationId> {
     if let Some(name) = given {
+        super::new::well_named(name)?;
         return Ok(ApplicationId::new(name));
     }
     let all = applications(cluster)?;
@@ -342,9 +344,10 @@ fn list(operations: &Operations, status: Option<&str>, tenant: Option<&str>, lim
         let since = show_duration(now.since(evidence::changed_at(seen)));
         match format {
             Format::Table => println!(
-                "{:<28} {:<12} {word:<20} {:>4} {since:>12}  {}{}",
+                "{:<28} {:<12} {} {:>4} {since:>12}  {}{}",
                 key.operation.as_str(),
                 key.tenant.as_str(),
+                toned(&format!("{word:<20}"), tone_of(word)),
                 seen.version(),
                 code.map(|c| format!("{c} ")).unwrap_or_default(),
                 detail.unwrap_or_default()

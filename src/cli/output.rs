@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use clap::builder::styling::AnsiColor;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
@@ -36,7 +37,7 @@ pub fn fail(error: &Error, format: Format) -> ExitCode {
     let diagnostics = error.source.as_deref().and_then(|e| e.downcast_ref::<Diagnostics>());
     if let Some(d) = diagnostics {
         // All of them, each at its place; the summary names the first one's page.
-        eprintln!("{}", d.render(std::io::stderr().is_terminal()));
+        eprintln!("{}", d.render(coloured(std::io::stderr().is_terminal())));
         return ExitCode::from(error.fault.exit_code());
     }
     eprintln!("{error}");
@@ -44,6 +45,50 @@ pub fn fail(error: &Error, format: Format) -> ExitCode {
         eprintln!("`readback explain {}` tells more.", error.code);
     }
     ExitCode::from(error.fault.exit_code())
+}
+
+/// Whether a stream may be coloured: a terminal that does not say no (`NO_COLOR`, `TERM=dumb`).
+fn coloured(terminal: bool) -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// What a word means to whoever looks for what is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tone {
+    /// Somebody must see to it.
+    Bad,
+    /// It may need somebody.
+    Weak,
+    /// It is well.
+    Good,
+    /// As any other.
+    Plain,
+}
+
+/// The tone of an operation's status.
+pub(super) fn tone_of(status: &str) -> Tone {
+    match status {
+        "parked" => Tone::Bad,
+        "unknown" | "awaiting_approval" | "throttled" => Tone::Weak,
+        "confirmed" | "resolved_applied" => Tone::Good,
+        _ => Tone::Plain,
+    }
+}
+
+/// A text for stdout in its tone; as it is where stdout takes no colour.
+pub(super) fn toned(text: &str, tone: Tone) -> String {
+    let color = match tone {
+        _ if !coloured(std::io::stdout().is_terminal()) => None,
+        Tone::Bad => Some(AnsiColor::Red),
+        Tone::Weak => Some(AnsiColor::Yellow),
+        Tone::Good => Some(AnsiColor::Green),
+        Tone::Plain => None,
+    };
+    color.map_or(text.to_owned(), |color| {
+        let style = color.on_default();
+        format!("{}{text}{}", style.render(), style.render_reset())
+    })
 }
 
 /// Prints a part of the result; that nobody reads it any more is no error.
@@ -59,7 +104,7 @@ pub fn init_logs(directives: &str, as_json: bool) -> Result<()> {
             .because(e.to_string())
             .next("write a level, or levels of modules: `info`, `warn,readback::effects=debug`")
     })?;
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let color = coloured(std::io::stderr().is_terminal());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr);
     let set = if as_json { builder.json().try_init() } else { builder.try_init() };
     set.map_err(|e| Error::new(codes::BUG, Fault::Bug, "setting up logs a second time").because(e))

@@ -12,6 +12,7 @@ use crate::config::ProcessConfig;
 use crate::config::yaml::Diagnostics;
 use crate::console::books::Subject;
 use crate::console::server::router;
+use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
 use crate::error::{Error, Result};
@@ -43,6 +44,9 @@ pub struct RunArgs {
     /// Where metrics and health listen; port 0 takes a free one, `""` none.
     #[arg(long)]
     listen: Option<String>,
+    /// Accept the loss of state that a refused start named by this word (RB0413).
+    #[arg(long, value_name = "WORD")]
+    accept_reset: Option<String>,
     /// Start the member as a child, and again at once when it crashes, in the same slot.
     #[arg(long)]
     supervise: bool,
@@ -76,6 +80,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if let Some(listen) = &args.listen {
         config.admin.listen.clone_from(listen);
+    }
+    if let Some(word) = &args.accept_reset {
+        config.topics.accept_reset = Some(word.clone());
     }
     let runtime = super::http_runtime()?;
     let stop = app::interrupted(runtime.handle(), args.second_signal())?;
@@ -138,7 +145,9 @@ fn console(
     let cluster = RdCluster::new(app::kafka_config(config))?;
     let settings = Settings::of(config, &config.admin.listen);
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
+    let avro = app::registry(config)?.map(|r| Arc::new(r) as _);
+    let doors = Doors::of(application, avro, config.effects.clock_error.0);
     let subject = Subject { application: application.clone(), config: config.clone(), warnings };
-    let console = console.measured(metrics.clone()).of(subject).configured(args.connection.explain()?);
+    let console = console.measured(metrics.clone()).taking(doors).of(subject).configured(args.connection.explain()?);
     Ok(Some(Arc::new(console)))
 }

@@ -8,6 +8,7 @@ use crate::admin::views::{Operations, Seen};
 use crate::error::{Fault, Result};
 use crate::ids::OperationKey;
 
+use super::output::{tone_of, toned};
 use super::{Format, ops};
 
 /// How long one look waits.
@@ -67,10 +68,10 @@ fn tell(key: &OperationKey, seen: &Seen, format: Format) {
     let at = evidence::changed_at(seen);
     match format {
         Format::Table => println!(
-            "{at}  {:<28} {:<12} {:<20} {:>4}  {}{}",
+            "{at}  {:<28} {:<12} {} {:>4}  {}{}",
             key.operation.as_str(),
             key.tenant.as_str(),
-            word(seen),
+            toned(&format!("{:<20}", word(seen)), tone_of(word(seen))),
             seen.version(),
             code.map(|c| format!("{c} ")).unwrap_or_default(),
             detail.unwrap_or_default()

@@ -134,6 +134,33 @@ pub struct ConsoleSection {
     pub session: Span,
     /// What sessions are signed with, where several processes share them.
     pub session_secret: Option<SecretRef>,
+    /// Sign-in by an OpenID Connect issuer.
+    pub oidc: Option<OidcSection>,
+}
+
+/// Sign-in by an OpenID Connect issuer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OidcSection {
+    /// The issuer, exactly as its tokens name it.
+    pub issuer: String,
+    /// Our client ID there.
+    pub client_id: String,
+    /// Our secret there; without one we are a public client.
+    pub client_secret: Option<SecretRef>,
+    /// A value of the roles claim, and the roles that it stands for, with commas.
+    pub roles: BTreeMap<String, String>,
+    /// Where those values stand in a token: a claim, or a path of claims with dots.
+    pub roles_claim: String,
+    /// The claim that becomes the person's name.
+    pub name_claim: String,
+    /// Scopes that are asked for, with spaces.
+    pub scopes: String,
+    /// The audience that bearer tokens for the API must have.
+    pub audience: String,
+    /// Where the issuer sends people back to; `None`: made of the host that they use.
+    pub redirect_url: Option<String>,
+    /// Certificates that are trusted beside the public ones.
+    pub ca: Option<PathBuf>,
 }
 
 /// What metrics tell apart.
@@ -177,6 +204,10 @@ pub struct TopicsSection {
     pub partitions: u32,
     /// Topics of ours whose loss is accepted: without this a start is refused where one was deleted or cut short.
     pub accept_loss: Vec<String>,
+    /// Names the loss of state that a person agreed to, as the refused start showed it.
+    pub accept_reset: Option<String>,
+    /// How often settings of topics and brokers are looked at again; zero: never.
+    pub watch: Span,
 }
 
 impl Default for ProcessConfig {
@@ -246,7 +277,7 @@ impl Default for AdminSection {
 
 impl Default for ConsoleSection {
     fn default() -> Self {
-        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None }
+        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None, oidc: None }
     }
 }
 
@@ -268,6 +299,13 @@ impl Default for TracesSection {
 
 impl Default for TopicsSection {
     fn default() -> Self {
-        Self { create: false, replication: -1, partitions: 4, accept_loss: Vec::new() }
+        Self {
+            create: false,
+            replication: -1,
+            partitions: 4,
+            accept_loss: Vec::new(),
+            accept_reset: None,
+            watch: Span(Duration::from_secs(60)),
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! Every setting as it holds, with where it came from: a line of the file, a variable, a flag, or the default. Secrets are named, never
 //! shown.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged};
+use super::process::OidcSection;
 use super::yaml::{Diagnostics, Kind, Node};
 use super::{Identity, OAuth, ProcessConfig, Sasl, SecretRef, Security, settings};
 use crate::error::{Error, Result};
@@ -59,8 +61,10 @@ fn origin(node: &Node) -> String {
     }
 }
 
+/// A map that is no reference is shown as its settings are: the roles of claim values.
 fn is_reference(node: &Node) -> bool {
-    matches!(node.kind, Kind::Map(_))
+    let reference = |name: &str| ["env", "file", "command", "secret"].contains(&name);
+    matches!(&node.kind, Kind::Map(entries) if entries.first().is_none_or(|(name, _)| reference(&name.text)))
 }
 
 /// `{ env: NAME }`, `{ file: PATH }`.
@@ -126,6 +130,8 @@ fn security(given: Option<&Security>) -> Vec<(String, String)> {
 /// Every key with its value as it holds.
 fn values(c: &ProcessConfig) -> Vec<(String, String)> {
     let optional = |v: &Option<String>| v.clone().unwrap_or_default();
+    let oidc = |of: &dyn Fn(&OidcSection) -> String| c.console.oidc.as_ref().map(of).unwrap_or_default();
+    let roles = |of: &BTreeMap<String, String>| of.iter().map(|(v, r)| format!("{v}: {r}")).collect::<Vec<_>>().join("; ");
     let mut all: Vec<(String, String)> = vec![
         ("brokers".into(), c.brokers.clone()),
         ("registry.url".into(), without_login(&c.registry.url)),
@@ -156,6 +162,16 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("console.tokens".into(), c.console.tokens.as_ref().map(|p| p.display().to_string()).unwrap_or_default()),
         ("console.session".into(), c.console.session.to_string()),
         ("console.session_secret".into(), secret(&c.console.session_secret)),
+        ("console.oidc.issuer".into(), oidc(&|o| o.issuer.clone())),
+        ("console.oidc.client_id".into(), oidc(&|o| o.client_id.clone())),
+        ("console.oidc.client_secret".into(), oidc(&|o| secret(&o.client_secret))),
+        ("console.oidc.roles".into(), oidc(&|o| roles(&o.roles))),
+        ("console.oidc.roles_claim".into(), oidc(&|o| o.roles_claim.clone())),
+        ("console.oidc.name_claim".into(), oidc(&|o| o.name_claim.clone())),
+        ("console.oidc.scopes".into(), oidc(&|o| o.scopes.clone())),
+        ("console.oidc.audience".into(), oidc(&|o| o.audience.clone())),
+        ("console.oidc.redirect_url".into(), oidc(&|o| optional(&o.redirect_url))),
+        ("console.oidc.ca".into(), oidc(&|o| o.ca.as_ref().map(|p| p.display().to_string()).unwrap_or_default())),
         ("metrics.tenants".into(), c.metrics.tenants.join(",")),
         ("traces.enabled".into(), c.traces.enabled.to_string()),
         ("traces.endpoint".into(), without_login(&c.traces.endpoint)),
@@ -171,6 +187,8 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("topics.replication".into(), c.topics.replication.to_string()),
         ("topics.partitions".into(), c.topics.partitions.to_string()),
         ("topics.accept_loss".into(), c.topics.accept_loss.join(",")),
+        ("topics.accept_reset".into(), c.topics.accept_reset.clone().unwrap_or_default()),
+        ("topics.watch".into(), c.topics.watch.to_string()),
         ("stop_within".into(), c.stop_within.to_string()),
     ];
     all.extend(security(c.security.as_ref()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::error::codes;
 use crate::events::Tenants;
 
-use super::process::{GroupSection, ProcessConfig, RegistryConfig, TracesSection};
+use super::process::{GroupSection, OidcSection, ProcessConfig, RegistryConfig, TracesSection};
 use super::security;
 use super::units::{ByteSize, Span};
 use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
@@ -121,6 +121,24 @@ static CONSOLE: Shape = Shape {
         Key::new("tokens", Type::Text, "the file of tokens; default none: the console is read-only and stays on loopback"),
         Key::new("session", Type::Duration, "how long a session lasts; default 8h"),
         Key::new("session_secret", Type::Secret, "what sessions are signed with where several processes share them, by reference"),
+        Key::new("oidc", Type::Map(&OIDC), "sign-in by an OpenID Connect issuer; default none"),
+    ],
+};
+
+static OIDC: Shape = Shape {
+    name: "Oidc",
+    doc: "Sign-in by an OpenID Connect issuer.",
+    keys: &[
+        Key::required("issuer", Type::Text, "the issuer, exactly as its tokens name it; https, or http on loopback"),
+        Key::required("client_id", Type::Text, "this console's client ID at the issuer"),
+        Key::new("client_secret", Type::Secret, "its secret, by reference; default none: a public client"),
+        Key::required("roles", Type::Named(&Type::Text), "claim value: role, or roles with commas; who has none is not let in"),
+        Key::new("roles_claim", Type::Text, "where the values stand, such as realm_access.roles; default groups"),
+        Key::new("name_claim", Type::Text, "the claim that becomes the person's name; default preferred_username"),
+        Key::new("scopes", Type::Text, "scopes to ask for, with spaces; default openid profile"),
+        Key::new("audience", Type::Text, "the audience of bearer tokens for the API; default the client ID"),
+        Key::new("redirect_url", Type::Text, "https://…/sign-in/callback; default made of the host that people use"),
+        Key::new("ca", Type::Text, "a file of certificates (PEM) that are trusted beside the public ones"),
     ],
 };
 
@@ -162,6 +180,8 @@ static TOPICS: Shape = Shape {
         Key::new("replication", Type::Integer, "of created topics; -1 is the broker's default, and ours"),
         Key::new("partitions", Type::Integer, "of created topics of the user; default 4"),
         Key::new("accept_loss", Type::Text, "own topics whose loss is accepted, with commas; default none: a start is refused"),
+        Key::new("accept_reset", Type::Text, "the word that a refused start shows (RB0413): the loss that it names is accepted"),
+        Key::new("watch", Type::Duration, "how often settings of topics and brokers are looked at again; 0s never; default 60s"),
     ],
 };
 
@@ -182,7 +202,7 @@ pub(super) fn keys() -> Vec<String> {
 pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     let mut c = ProcessConfig::default();
     let Some(f) = PROCESS.read(root, d) else { return c };
-    set(&mut c.brokers, f.text("brokers", d));
+    set(&mut c.brokers, f.get("brokers").and_then(|n| brokers(n, d)));
     if let Some(r) = section(&f, "registry", &REGISTRY, d) {
         set(&mut c.registry.url, r.get("url").and_then(|n| url(n, d)));
         c.registry.username = r.text("username", d);
@@ -229,6 +249,7 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         c.console.tokens = s.text("tokens", d).filter(|t| !t.is_empty()).map(PathBuf::from);
         span(&mut c.console.session, &s, "session", d);
         c.console.session_secret = s.get("session_secret").and_then(|n| n.secret(d));
+        c.console.oidc = section(&s, "oidc", &OIDC, d).and_then(|o| oidc(&o, d));
     }
     if let Some(m) = section(&f, "metrics", &METRICS, d) {
         c.metrics.tenants = names(&m, "tenants", d);
@@ -248,9 +269,33 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         set(&mut c.topics.replication, number(&t, "replication", -1, i64::from(i16::MAX), d));
         set(&mut c.topics.partitions, number(&t, "partitions", 1, 100_000, d));
         c.topics.accept_loss = names(&t, "accept_loss", d);
+        c.topics.accept_reset = t.text("accept_reset", d).filter(|word| !word.is_empty());
+        span(&mut c.topics.watch, &t, "watch", d);
     }
     span(&mut c.stop_within, &f, "stop_within", d);
     c
+}
+
+fn oidc(o: &Fields<'_>, d: &mut Diagnostics) -> Option<OidcSection> {
+    let path = |key: &str, d: &mut Diagnostics| o.text(key, d).filter(|t| !t.is_empty());
+    let text = |key: &str, default: &str, d: &mut Diagnostics| path(key, d).unwrap_or_else(|| default.to_owned());
+    let roles = o.get("roles").and_then(|n| client(n, d)).unwrap_or_default();
+    if let (true, Some(node)) = (roles.is_empty(), o.get("roles")) {
+        d.error(codes::BAD_VALUE, &node.at, "it maps nothing to a role: nobody could sign in".to_owned());
+    }
+    let client_id = o.get("client_id").and_then(|n| n.text(d))?;
+    Some(OidcSection {
+        issuer: o.get("issuer").and_then(|n| n.text(d))?,
+        client_secret: o.get("client_secret").and_then(|n| n.secret(d)),
+        roles,
+        roles_claim: text("roles_claim", "groups", d),
+        name_claim: text("name_claim", "preferred_username", d),
+        scopes: text("scopes", "openid profile", d),
+        audience: text("audience", &client_id, d),
+        redirect_url: path("redirect_url", d),
+        ca: path("ca", d).map(PathBuf::from),
+        client_id,
+    })
 }
 
 /// What can't hold together is refused, where it stands.
@@ -329,6 +374,21 @@ fn number<T: TryFrom<i64>>(f: &Fields<'_>, key: &str, min: i64, max: i64, d: &mu
 fn client(node: &Node, d: &mut Diagnostics) -> Option<BTreeMap<String, String>> {
     let entries = node.map(d)?;
     Some(entries.iter().filter_map(|(name, value)| Some((name.text.clone(), value.text(d)?))).collect())
+}
+
+/// `host:port`, one or more with commas.
+fn brokers(node: &Node, d: &mut Diagnostics) -> Option<String> {
+    let text = node.text(d)?;
+    // A protocol before it is the client's own way to write one.
+    let good = |one: &str| {
+        let (host, port) = one.trim().rsplit_once(':')?;
+        let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
+        port.parse::<u16>().ok().filter(|_| !host.is_empty() && !host.contains(char::is_whitespace))
+    };
+    match text.split(',').all(|one| good(one).is_some()) {
+        true => Some(text),
+        false => node.wrong("host:port, one or more with commas, such as kafka-1:9092,kafka-2:9092", d),
+    }
 }
 
 fn url(node: &Node, d: &mut Diagnostics) -> Option<String> {

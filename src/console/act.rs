@@ -15,6 +15,7 @@ use super::Console;
 use super::audit::{Came, Entry};
 use super::index::Listed;
 use super::people::{Person, Role};
+use super::second::{WAITS, Waiting};
 
 /// What may be ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +93,10 @@ pub struct Wanted {
     pub evidence: Option<String>,
     /// The second person's own token.
     pub second_token: Option<String>,
+    /// Without one: let the order wait for a second person who signs in.
+    pub ask_second: bool,
+    /// Why the second person has confirmed it.
+    pub confirmed: Option<String>,
     /// The command's ID: a repeat is answered as the first one was.
     pub command: Option<String>,
     /// How long an approval may be used.
@@ -105,6 +110,8 @@ pub struct Ordered {
     pub command: CommandId,
     /// The member's answer: code where it was refused, and words. `None`: nobody has answered yet.
     pub answer: Option<(Option<String>, String)>,
+    /// Until when it waits for a second person, where it does: then nothing is ordered yet.
+    pub waits: Option<WallTime>,
 }
 
 /// Longest reason or evidence.
@@ -126,6 +133,21 @@ struct Checked {
 /// # Errors
 /// What the person may not, what is no longer so, what is wrong; each refusal is on the audit topic.
 pub fn act(console: &Console, who: &Person, from: &str, action: Action, wanted: &Wanted) -> Result<Ordered> {
+    given(console, who, None, from, action, wanted)
+}
+
+/// The same, with a second person who has confirmed it.
+///
+/// # Errors
+/// As [`act`].
+pub fn given(
+    console: &Console,
+    who: &Person,
+    second: Option<Person>,
+    from: &str,
+    action: Action,
+    wanted: &Wanted,
+) -> Result<Ordered> {
     let now = console.now();
     let mut entry = Entry::new(now, &who.name, from, action.word(), Came::Ordered);
     let cut = |text: &Option<String>| text.as_deref().map(crate::outbox::cut).unwrap_or_default();
@@ -135,7 +157,7 @@ pub fn act(console: &Console, who: &Person, from: &str, action: Action, wanted: 
     if let Some(answer) = repeat(console, who, action, wanted) {
         return Ok(answer);
     }
-    let checked = match check(console, who, from, action, wanted, now) {
+    let checked = match check(console, who, second, from, action, wanted, now) {
         Ok(checked) => checked,
         Err(e) => {
             (entry.came, entry.code, entry.detail) = (Came::Refused, Some(e.code.to_string()), crate::outbox::cut(&e.to_string()));
@@ -152,6 +174,10 @@ pub fn act(console: &Console, who: &Person, from: &str, action: Action, wanted: 
     entry.plan_hash = checked.command.approval.as_ref().map(|a| a.plan_hash.to_string());
     let command = checked.command.command_id.clone();
     entry.command = Some(command.to_string());
+    if wanted.ask_second && checked.second.is_none() {
+        return wait(console, who, action, &checked, entry, now);
+    }
+    entry.detail = wanted.confirmed.as_ref().map(|why| format!("confirmed: {why}")).unwrap_or_default();
     // What can't be written down is not done.
     console.books.audit(&entry)?;
     console.kept().expect(&command);
@@ -168,7 +194,38 @@ pub fn act(console: &Console, who: &Person, from: &str, action: Action, wanted: 
         (entry.code, entry.detail) = (code.clone(), detail.clone());
     }
     console.note(&entry);
-    Ok(Ordered { command, answer })
+    Ok(Ordered { command, answer, waits: None })
+}
+
+/// Lets an order wait for a second person. Nothing is written to the commands topic.
+fn wait(console: &Console, who: &Person, action: Action, checked: &Checked, mut entry: Entry, now: WallTime) -> Result<Ordered> {
+    let (key, command, until) = (&checked.listed.key, &checked.command, now.plus(WAITS));
+    let waiting = Waiting {
+        command: command.command_id.to_string(),
+        action: action.word().to_owned(),
+        operation: key.operation.to_string(),
+        tenant: key.tenant.to_string(),
+        step: key.step.to_string(),
+        seen: command.seen.unwrap_or_default(),
+        by: who.name.clone(),
+        identity: who.token.clone(),
+        reason: command.reason.clone(),
+        evidence: command.evidence.clone(),
+        until: until.0,
+    };
+    entry.came = Came::Waits;
+    (entry.seal, entry.waiting) = (Some(waiting.seal(&console.sessions)), Some(waiting.clone()));
+    if !console.waiters.add(waiting, now) {
+        return Err(Error::new(codes::CONSOLE_BUSY, Fault::Unreachable, format!("letting an order about {} wait", key.operation))
+            .because("a thousand orders wait for a second person already")
+            .next("have some of them confirmed, or wait until they run out"));
+    }
+    if let Err(e) = console.books.audit(&entry) {
+        // What can't be written down does not wait either.
+        console.waiters.confirmed(&command.command_id);
+        return Err(e);
+    }
+    Ok(Ordered { command: command.command_id.clone(), answer: None, waits: Some(until) })
 }
 
 /// A command that was answered already is answered so again: a form that is sent twice does nothing twice.
@@ -176,14 +233,22 @@ fn repeat(console: &Console, who: &Person, action: Action, wanted: &Wanted) -> O
     let command = CommandId::new(wanted.command.as_deref().filter(|_| who.is(action.roles()))?);
     let listed = console.one(&wanted.operation, wanted.tenant.as_deref(), wanted.step.as_deref()).ok()?;
     let answer = console.evidence(&listed.key).ok()?.answer(&command)?;
-    Some(Ordered { command, answer: Some((answer.code, answer.detail)) })
+    Some(Ordered { command, answer: Some((answer.code, answer.detail)), waits: None })
 }
 
 fn usage(doing: String, why: &str) -> Error {
     Error::new(codes::BAD_VALUE, Fault::Configuration, doing).because(why.to_owned())
 }
 
-fn check(console: &Console, who: &Person, from: &str, action: Action, wanted: &Wanted, now: WallTime) -> Result<Checked> {
+fn check(
+    console: &Console,
+    who: &Person,
+    second: Option<Person>,
+    from: &str,
+    action: Action,
+    wanted: &Wanted,
+    now: WallTime,
+) -> Result<Checked> {
     let doing = || format!("{} {}", action.word().replace('_', " "), wanted.operation);
     if !who.is(action.roles()) {
         let needed: Vec<&str> = action.roles().iter().map(|r| r.word()).collect();
@@ -212,7 +277,13 @@ fn check(console: &Console, who: &Person, from: &str, action: Action, wanted: &W
     if wanted.seen.is_some_and(|seen| seen != listed.version) {
         return Err(stale(listed.version));
     }
-    let second = second(console, who, from, action, wanted, now)?;
+    let second = match second {
+        Some(confirmed) => Some(confirmed),
+        None => by_token(console, who, from, action, wanted, now)?,
+    };
+    if wanted.ask_second && !action.takes_second() {
+        return Err(usage(doing(), "it takes no second person"));
+    }
     let order = Order {
         tenant: Some(listed.key.tenant.clone()),
         operation_id: listed.key.operation.clone(),
@@ -274,7 +345,7 @@ fn decide(order: Order, action: Action, listed: &Listed, seen: &Seen, wanted: &W
 }
 
 /// The second person, by a token of their own: a name that somebody else types proves nothing.
-fn second(console: &Console, who: &Person, from: &str, action: Action, wanted: &Wanted, now: WallTime) -> Result<Option<Person>> {
+fn by_token(console: &Console, who: &Person, from: &str, action: Action, wanted: &Wanted, now: WallTime) -> Result<Option<Person>> {
     let Some(token) = wanted.second_token.as_deref().map(str::trim).filter(|t| !t.is_empty()) else { return Ok(None) };
     let refused = |why: String| {
         Error::new(codes::NOT_PERMITTED, Fault::Verdict, format!("asking a second person about {}", wanted.operation)).because(why)
@@ -282,9 +353,9 @@ fn second(console: &Console, who: &Person, from: &str, action: Action, wanted: &
     if !action.takes_second() {
         return Err(refused(format!("{} takes no second person", action.word().replace('_', " "))));
     }
-    let person = console.by_token(token, from, now)?;
+    let person = console.by_bearer(token, from, now)?;
     let Some(person) = person else { return Err(refused("nobody is known by the second token".to_owned())) };
-    if person.name.to_lowercase() == who.name.to_lowercase() {
+    if person.name.to_lowercase() == who.name.to_lowercase() || person.token == who.token {
         return Err(refused(format!("{} is the first person, too", person.name)));
     }
     if !person.is(action.roles()) {

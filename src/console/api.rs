@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use schemars::{Schema, SchemaGenerator};
@@ -23,8 +23,13 @@ use super::letters::{self, Letters, ReplayBody, Replayed};
 use super::people::Person;
 use super::problem::Problem;
 use super::search::{Search, pairs};
+use super::second;
 use super::shown::{Operation, Row};
-use super::wire::{CommandAnswer, DecideBody, Found, Operations, OrderBody, Overview, Reading, ResolveBody, Session};
+use super::submit::wire::{SubmitBody, Submitted};
+use super::submit::{self, Around};
+use super::wire::{
+    CommandAnswer, ConfirmBody, DecideBody, Found, Operations, OrderBody, Overview, Reading, ResolveBody, Session, WaitingOrders,
+};
 
 /// A call of the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +54,12 @@ pub enum Call {
     Order(Action),
     /// A decision about a plan.
     Decide(Action),
+    /// Orders that wait for a second person.
+    Waiting,
+    /// The second person's word for one.
+    Confirm,
+    /// Writes a request, and waits.
+    Submit,
     /// Dead letters that rest.
     DeadLetters,
     /// Sends one back.
@@ -84,6 +95,9 @@ pub const ROUTES: &[Route] = &[
     route(Call::Decide(Action::Deny), "/api/v1/operations/{operation}/deny", "Deny the plan that was shown."),
     route(Call::Order(Action::Cancel), "/api/v1/operations/{operation}/cancel", "Forbid further sends."),
     route(Call::Order(Action::ReleaseLane), "/api/v1/operations/{operation}/release-lane", "Let what waits behind it go on."),
+    route(Call::Waiting, "/api/v1/waiting", "Orders that wait for a second person."),
+    route(Call::Confirm, "/api/v1/waiting/confirm", "Confirm one, as the second person."),
+    route(Call::Submit, "/api/v1/requests/{to}", "Submit a request, and wait until it stands where you ask for."),
     route(Call::DeadLetters, "/api/v1/dead-letters", "Dead letters that rest, the oldest first, without payloads."),
     route(Call::Replay, "/api/v1/dead-letters/{letter}/replay", "Send a dead letter back, once."),
 ];
@@ -91,7 +105,7 @@ pub const ROUTES: &[Route] = &[
 impl Call {
     /// Whether it orders something.
     pub fn orders(self) -> bool {
-        matches!(self, Call::Resolve | Call::Order(_) | Call::Decide(_) | Call::Replay)
+        matches!(self, Call::Resolve | Call::Order(_) | Call::Decide(_) | Call::Confirm | Call::Submit | Call::Replay)
     }
     /// Whether it takes the query of a search.
     pub fn searches(self) -> bool {
@@ -103,6 +117,8 @@ impl Call {
             Call::Resolve => Some(g.subschema_for::<ResolveBody>()),
             Call::Order(_) => Some(g.subschema_for::<OrderBody>()),
             Call::Decide(_) => Some(g.subschema_for::<DecideBody>()),
+            Call::Confirm => Some(g.subschema_for::<ConfirmBody>()),
+            Call::Submit => Some(g.subschema_for::<SubmitBody>()),
             Call::Replay => Some(g.subschema_for::<ReplayBody>()),
             _ => None,
         }
@@ -116,8 +132,10 @@ impl Call {
             Call::Operation => g.subschema_for::<Operation>(),
             Call::Session => g.subschema_for::<Session>(),
             Call::DeadLetters => g.subschema_for::<Letters>(),
+            Call::Submit => g.subschema_for::<Submitted>(),
             Call::Replay => g.subschema_for::<Replayed>(),
-            Call::Resolve | Call::Order(_) | Call::Decide(_) => g.subschema_for::<CommandAnswer>(),
+            Call::Waiting => g.subschema_for::<WaitingOrders>(),
+            Call::Resolve | Call::Order(_) | Call::Decide(_) | Call::Confirm => g.subschema_for::<CommandAnswer>(),
         }
     }
 }
@@ -166,6 +184,9 @@ fn answer(console: &Console, call: Call, asked: &Asked) -> Result<Response> {
         }
         Call::Session => json(&session(who.as_ref())),
         Call::DeadLetters => json(&letters::list(console)?),
+        Call::Waiting => {
+            json(&WaitingOrders { schema: "readback.waiting/1".to_owned(), orders: console.waiters.list(console.now(), |_| true) })
+        }
         _ => json(&overview(console)),
     })
 }
@@ -179,12 +200,12 @@ fn json(value: &impl Serialize) -> Response {
 pub fn read_only() -> Error {
     Error::new(codes::NOT_PERMITTED, Fault::Verdict, "ordering something")
         .because("nobody can sign in here: the console is read-only")
-        .next("name a file of tokens in console.tokens; `readback console token` makes its lines")
+        .next("name an issuer in console.oidc, or a file of tokens in console.tokens; `readback console token` makes its lines")
 }
 
 /// Whose token the request has; `None` where nobody can sign in.
 fn bearer(console: &Console, asked: &Asked) -> Result<Option<Person>> {
-    if console.people.is_none() {
+    if !console.signs_in() {
         return Ok(None);
     }
     let given = asked.headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
@@ -196,7 +217,7 @@ fn bearer(console: &Console, asked: &Asked) -> Result<Option<Person>> {
             .next("send `Authorization: Bearer <token>`")
     };
     let token = token.ok_or_else(|| needed("no bearer token came with the request"))?;
-    let person = console.by_token(token, &asked.from, console.now())?;
+    let person = console.by_bearer(token, &asked.from, console.now())?;
     person.map(Some).ok_or_else(|| needed("nobody is known by this token"))
 }
 
@@ -290,10 +311,15 @@ fn session(who: Option<&Person>) -> Session {
 fn order(console: &Console, call: Call, who: &Person, asked: &Asked) -> Result<Response> {
     let operation = asked.operation.as_deref().unwrap_or_default();
     let (action, wanted) = match call {
+        Call::Submit => return submitted(console, who, asked),
         Call::Replay => {
             let body: ReplayBody = read(asked)?;
             let deadline = body.deadline.as_deref().map(span).transpose()?;
             return Ok(json(&letters::replay(console, who, &asked.from, operation, &body.reason, deadline)?));
+        }
+        Call::Confirm => {
+            let body: ConfirmBody = read(asked)?;
+            return Ok(ordered(second::confirm(console, who, &asked.from, &body.command, &body.reason)?));
         }
         Call::Resolve => {
             let body: ResolveBody = read(asked)?;
@@ -301,7 +327,8 @@ fn order(console: &Console, call: Call, who: &Person, asked: &Asked) -> Result<R
                 Found::Applied => Resolution::Applied,
                 Found::NotApplied => Resolution::NotApplied,
             };
-            (Action::Resolve(resolution), Wanted { second_token: body.second_token.clone(), ..body.common(operation) })
+            let (second_token, ask_second) = (body.second_token.clone(), body.ask_second);
+            (Action::Resolve(resolution), Wanted { second_token, ask_second, ..body.common(operation) })
         }
         Call::Decide(action) => {
             let body: DecideBody = read(asked)?;
@@ -310,11 +337,30 @@ fn order(console: &Console, call: Call, who: &Person, asked: &Asked) -> Result<R
         }
         Call::Order(action) => {
             let body: OrderBody = read(asked)?;
-            (action, Wanted { second_token: body.second_token.clone(), ..body.common(operation) })
+            let (second_token, ask_second) = (body.second_token.clone(), body.ask_second);
+            (action, Wanted { second_token, ask_second, ..body.common(operation) })
         }
         _ => return Err(Error::new(codes::BUG, Fault::Bug, "ordering by a call that only reads")),
     };
     Ok(ordered(act(console, who, &asked.from, action, &wanted)?))
+}
+
+fn submitted(console: &Console, who: &Person, asked: &Asked) -> Result<Response> {
+    let header = |name: &str| asked.headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim).filter(|v| !v.is_empty());
+    let around = Around {
+        to: asked.operation.as_deref().unwrap_or_default(),
+        query: &asked.query,
+        key: header("idempotency-key"),
+        traceparent: header("traceparent"),
+        from: &asked.from,
+    };
+    let (reached, done) = submit::submit(console, who, &around, read(asked)?)?;
+    let mut response = json(&done);
+    *response.status_mut() = if reached { StatusCode::OK } else { StatusCode::ACCEPTED };
+    if let Ok(link) = HeaderValue::from_str(&done.link) {
+        response.headers_mut().insert(header::LOCATION, link);
+    }
+    Ok(response)
 }
 
 /// A duration as people write it.
@@ -340,16 +386,21 @@ fn read<T: DeserializeOwned>(asked: &Asked) -> Result<T> {
 fn ordered(done: Ordered) -> Response {
     let command = done.command.to_string();
     let schema = "readback.command/1".to_owned();
+    let waits_until = done.waits.map(|at| at.0);
     match done.answer {
-        Some((None, detail)) => json(&CommandAnswer { schema, command, answered: true, detail }),
+        Some((None, detail)) => json(&CommandAnswer { schema, command, answered: true, waits_until, detail }),
         Some((Some(code), detail)) => {
             let stale = code == codes::STALE_VERSION.to_string();
             let status = if stale { StatusCode::CONFLICT } else { StatusCode::UNPROCESSABLE_ENTITY };
             Problem::coded(status, &code, detail, None).into_response()
         }
         None => {
-            let detail = "no member has answered yet: the order stands in the topic and is answered once one runs".to_owned();
-            let mut response = json(&CommandAnswer { schema, command, answered: false, detail });
+            let detail = match waits_until {
+                Some(_) => "nothing is ordered yet: a second person must confirm it",
+                None => "no member has answered yet: the order stands in the topic and is answered once one runs",
+            };
+            let detail = detail.to_owned();
+            let mut response = json(&CommandAnswer { schema, command, answered: false, waits_until, detail });
             *response.status_mut() = StatusCode::ACCEPTED;
             response
         }

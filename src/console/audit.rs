@@ -4,12 +4,16 @@ use serde::Serialize;
 
 use crate::time::WallTime;
 
+use super::second::Waiting;
+
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Came {
     /// Refused here; nothing was written.
     Refused,
+    /// It waits for a second person; nothing is ordered yet.
+    Waits,
     /// The command is about to be written to the commands topic.
     Ordered,
     /// A member answered the command.
@@ -63,9 +67,21 @@ pub struct Entry {
     /// What was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
-    /// The second person, who has shown a token of their own.
+    /// The second person, who has shown a token of their own or signed in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub second: Option<String>,
+    /// Somebody's subject at the issuer, where that vouched for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The session that was ended: other processes end it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// An order that waits, and our seal over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    /// The seal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
     /// The command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -96,6 +112,10 @@ impl Entry {
             reason: String::new(),
             evidence: None,
             second: None,
+            subject: None,
+            session: None,
+            waiting: None,
+            seal: None,
             command: None,
             code: None,
             detail: String::new(),

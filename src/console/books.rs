@@ -43,6 +43,8 @@ pub trait Books: Send + Sync {
     fn read(&self, listed: &Listed) -> Result<Option<Seen>>;
     /// Writes a command.
     fn order(&self, command: &Command) -> Result<()>;
+    /// Writes a request to a topic of the user's.
+    fn submit(&self, topic: &TopicName, key: &str, value: &[u8], headers: &Headers) -> Result<()>;
     /// Writes a record of what somebody did.
     fn audit(&self, entry: &Entry) -> Result<()>;
     /// The dead letters of a topic that rest, without what they hold.
@@ -159,6 +161,14 @@ impl<C: Cluster> Books for KafkaBooks<C> {
 
     fn order(&self, command: &Command) -> Result<()> {
         orders::publish(&self.cluster, &self.app, command)
+    }
+
+    fn submit(&self, topic: &TopicName, key: &str, value: &[u8], headers: &Headers) -> Result<()> {
+        let key = Some(key.as_bytes());
+        let record = OutRecord { topic, partition: None, timestamp: None, key, value: Some(value), headers: Some(headers) };
+        let done = self.cluster.publish(&[record], WRITE).map(|_| ());
+        done.map_err(away("writing a request"))
+            .map_err(|e| e.next("nobody knows whether it was written: send it again with the same ID"))
     }
 
     fn audit(&self, entry: &Entry) -> Result<()> {

@@ -9,20 +9,24 @@ pub mod draw;
 mod facets;
 mod flow;
 mod fresh;
+pub mod heard;
 pub mod index;
 pub mod lag;
 pub mod letters;
 pub mod live;
 pub mod looks;
+pub mod oidc;
 pub mod openapi;
 mod pages;
 pub mod people;
 mod problem;
 mod rates;
 pub mod search;
+pub mod second;
 pub mod server;
 pub mod session;
 mod shown;
+pub mod submit;
 pub mod tail;
 mod wire;
 
@@ -32,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::views::Seen;
-use crate::config::{ProcessConfig, SecretRef, Setting};
+use crate::config::{OidcSection, ProcessConfig, SecretRef, Setting};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationKey, TopicName};
 use crate::kafka::Cluster;
@@ -42,18 +46,25 @@ use tokio::sync::Semaphore;
 
 use audit::{Came, Entry};
 use books::{Books, KafkaBooks, Subject};
+use heard::{Ears, Listener};
 use index::Listed;
 use looks::Looks;
+use oidc::Oidc;
+use oidc::claims::vouched;
 use people::{People, Person};
 use rates::Rates;
-use session::{Sessions, Tries};
+use second::Waiters;
+use session::{Claim, Sessions, Tries};
+use submit::Doors;
 use tail::{Kept, Tail};
 
 /// How the console is served.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The file of tokens; without one nobody can sign in, and nothing can be ordered.
+    /// The file of tokens; without one, and without an issuer, nobody can sign in, and nothing can be ordered.
     pub tokens: Option<PathBuf>,
+    /// The issuer that signs people in.
+    pub oidc: Option<OidcSection>,
     /// How long a session lasts.
     pub session: Duration,
     /// What sessions are signed with, where several processes share them; else each has its own.
@@ -66,7 +77,13 @@ impl Settings {
     /// As the configuration of a process says.
     pub fn of(config: &ProcessConfig, listen: &str) -> Self {
         let c = &config.console;
-        Self { tokens: c.tokens.clone(), session: c.session.0, session_secret: c.session_secret.clone(), listen: listen.to_owned() }
+        Self {
+            tokens: c.tokens.clone(),
+            oidc: c.oidc.clone(),
+            session: c.session.0,
+            session_secret: c.session_secret.clone(),
+            listen: listen.to_owned(),
+        }
     }
 }
 
@@ -76,10 +93,14 @@ pub struct Console {
     pub app: ApplicationId,
     /// What it reads and writes.
     pub books: Arc<dyn Books>,
-    /// Who may sign in; `None`: nobody, it is read-only.
+    /// Who may sign in by a token.
     pub people: Option<People>,
+    /// The issuer that signs people in. Without it and without tokens nobody can: it is read-only.
+    pub oidc: Option<Oidc>,
     /// Sessions of browsers.
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
+    /// Orders that wait for a second person.
+    pub waiters: Arc<Waiters>,
     /// Whether cookies go over TLS only, whatever a request says.
     pub secure: bool,
     /// How long an order waits for its answer.
@@ -88,6 +109,10 @@ pub struct Console {
     pub body_within: Duration,
     /// Room for requests that are answered at once.
     pub room: Arc<Semaphore>,
+    /// Where requests may be submitted, as far as the topology is known.
+    pub doors: Doors,
+    /// Room for submissions that wait.
+    pub waiting: Arc<Semaphore>,
     /// What this process measures of itself, where it is a member.
     pub rates: Option<Rates>,
     /// The topic of dead letters, where it is known.
@@ -103,6 +128,7 @@ pub struct Console {
     looks: Looks,
     tries: Tries,
     tail: Tail,
+    _listener: Option<Listener>,
     clock: SharedClock,
 }
 
@@ -120,30 +146,40 @@ impl Console {
     /// `CONSOLE_EXPOSED` for an address that others reach without anybody having to sign in; what is wrong with the tokens.
     pub fn start<C: Cluster>(cluster: &C, app: &ApplicationId, settings: &Settings, clock: SharedClock) -> Result<Self> {
         let local = is_loopback(&settings.listen);
-        if settings.tokens.is_none() && !local {
+        if settings.tokens.is_none() && settings.oidc.is_none() && !local {
             let doing = format!("serving the console on {}", settings.listen);
             return Err(Error::new(codes::CONSOLE_EXPOSED, Fault::Configuration, doing)
                 .because("whoever reaches that address would see every operation: nobody has to sign in")
                 .next(
-                    "name a file of tokens in console.tokens (`readback console token` makes its lines), or listen on 127.0.0.1",
+                    "name a file of tokens in console.tokens (`readback console token` makes its lines) or an issuer in console.oidc, \
+                     or listen on 127.0.0.1",
                 ));
         }
         let people = settings.tokens.as_deref().map(People::open).transpose()?;
+        let oidc = settings.oidc.as_ref().map(Oidc::new).transpose()?;
         let secret = settings.session_secret.as_ref().map(SecretRef::resolve).transpose()?;
         if secret.as_ref().is_some_and(|s| s.expose().len() < SECRET) {
             return Err(Error::new(codes::BAD_VALUE, Fault::Configuration, "reading console.session_secret")
                 .because("it is shorter than 32 bytes: whoever has a cookie could find it, and sign cookies of others")
                 .next("make one by `openssl rand -hex 32`"));
         }
+        let sessions = Arc::new(Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session));
+        let waiters = Arc::<Waiters>::default();
+        let shared = secret.is_some() && (people.is_some() || oidc.is_some());
+        let ears = Ears { sessions: sessions.clone(), waiters: waiters.clone(), clock: clock.clone() };
         Ok(Self {
             app: app.clone(),
             books: Arc::new(KafkaBooks::new(cluster.clone(), app.clone())),
             people,
-            sessions: Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session),
+            oidc,
+            sessions,
+            waiters,
             secure: !local,
             answer_within: ANSWER,
             body_within: BODY,
             room: Arc::new(Semaphore::new(server::AT_ONCE)),
+            doors: Doors::default(),
+            waiting: Arc::new(Semaphore::new(submit::WAITING)),
             rates: None,
             dead_letters: None,
             subject: None,
@@ -153,6 +189,7 @@ impl Console {
             looks: Looks::default(),
             tries: Tries::default(),
             tail: Tail::start(cluster.clone(), app.clone()),
+            _listener: shared.then(|| Listener::start(cluster.clone(), app.clone(), ears)),
             clock,
         })
     }
@@ -168,6 +205,13 @@ impl Console {
     pub fn of(mut self, subject: Subject) -> Self {
         self.dead_letters.clone_from(&subject.application.dead_letters);
         self.subject = Some(subject);
+        self
+    }
+
+    /// With doors for requests.
+    #[must_use]
+    pub fn taking(mut self, doors: Doors) -> Self {
+        self.doors = doors;
         self
     }
 
@@ -230,29 +274,72 @@ impl Console {
             .next("look again"))
     }
 
+    /// Whether anybody can sign in: else it is read-only.
+    pub fn signs_in(&self) -> bool {
+        self.people.is_some() || self.oidc.is_some()
+    }
+
+    /// The person of a session, if it may still be one: by their line in the file as it is now, or by the issuer's word at sign-in.
+    ///
+    /// # Errors
+    /// What is wrong with the file of tokens.
+    pub fn person_of(&self, claim: &Claim) -> Result<Option<Person>> {
+        if vouched(&claim.token) {
+            let person = Person { name: claim.name.clone(), roles: claim.roles.clone(), token: claim.token.clone() };
+            return Ok(self.oidc.is_some().then_some(person).filter(|p| !p.roles.is_empty()));
+        }
+        self.people.as_ref().map_or(Ok(None), |people| people.known(&claim.name, &claim.token))
+    }
+
     /// Whose token this is; wrong ones are bounded for each address.
     ///
     /// # Errors
     /// `TOO_MANY_TRIES`; what is wrong with the file of tokens.
     pub fn by_token(&self, token: &str, from: &str, now: WallTime) -> Result<Option<Person>> {
-        let Some(people) = &self.people else { return Ok(None) };
-        let address = from.parse::<IpAddr>().unwrap_or(IpAddr::from([0, 0, 0, 0]));
-        // A token has 244 bits, so the bound keeps nobody from guessing; it bounds the audit topic. Behind a proxy all have one
-        // address: a stranger must not lock out people on duty.
-        let person = people.verify(token)?;
-        if person.is_some() {
-            return Ok(person);
+        let person = self.people.as_ref().map_or(Ok(None), |people| people.verify(token))?;
+        if person.is_none() {
+            let e = Error::new(codes::SIGN_IN_REQUIRED, Fault::Verdict, "signing in").because("nobody is known by this token");
+            self.wrong(from, now, &e)?;
         }
+        Ok(person)
+    }
+
+    /// Whose bearer token this is: a line of the file, or a JWT of the issuer.
+    ///
+    /// # Errors
+    /// `TOO_MANY_TRIES`, `SIGN_IN_REFUSED`, `NOT_PERMITTED`, `ISSUER_UNREACHABLE`; what is wrong with the file of tokens.
+    pub fn by_bearer(&self, token: &str, from: &str, now: WallTime) -> Result<Option<Person>> {
+        let Some(oidc) = self.oidc.as_ref().filter(|o| o.is_token(token)) else { return self.by_token(token, from, now) };
+        match oidc.bearer(token, now) {
+            Ok(vouched) => Ok(Some(vouched.person)),
+            Err(e) => {
+                self.wrong(from, now, &e)?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Somebody at this address was wrong: an audit record while there are few of them, an error once there are too many. A token has
+    /// 244 bits, so the bound keeps nobody from guessing; it bounds the audit topic. Behind a proxy all have one address, so who is
+    /// right is never kept waiting: a stranger must not lock out people on duty. An issuer that is away is nobody's fault.
+    ///
+    /// # Errors
+    /// `TOO_MANY_TRIES`.
+    pub fn wrong(&self, from: &str, now: WallTime, why: &Error) -> Result<()> {
+        if why.fault == Fault::Unreachable {
+            return Ok(());
+        }
+        let address = from.parse::<IpAddr>().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         if let Some(wait) = self.tries.wait(address, now) {
             return Err(Error::new(codes::TOO_MANY_TRIES, Fault::Verdict, format!("signing in from {from}"))
-                .because("there were too many wrong tokens from there")
+                .because("there were too many wrong tries from there")
                 .next(format!("wait {} s", wait.as_secs())));
         }
         self.tries.wrong(address, now);
         let mut entry = Entry::new(now, "", from, "sign_in", Came::Refused);
-        (entry.code, entry.detail) = (Some(codes::SIGN_IN_REQUIRED.to_string()), "nobody is known by this token".to_owned());
+        (entry.code, entry.detail) = (Some(why.code.to_string()), crate::outbox::cut(&problem::words(why)));
         self.note(&entry);
-        Ok(None)
+        Ok(())
     }
 
     /// Writes down what is over already: that it can't be written must not undo it.

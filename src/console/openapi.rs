@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::act::Action;
 use super::api::{Call, ROUTES, Route};
 use super::problem::Problem;
+use super::submit::wire::WORDS;
 
 /// The filters of a search, with what they find.
 const FILTERS: &[(&str, &str)] = &[
@@ -46,7 +47,7 @@ pub fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": g.take_definitions(true),
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer", "description": "A line of the file of tokens." } },
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer", "description": "A token of the file, or a JWT of the issuer." } },
         },
         "security": [{ "token": [] }],
     })
@@ -67,6 +68,17 @@ fn operation(route: &Route, g: &mut SchemaGenerator, problem: &Value) -> Value {
             json!({ "name": "letter", "in": "path", "required": true, "description": about, "schema": { "type": "string" } }),
         );
     }
+    if route.call == Call::Submit {
+        let about = "The request topic, or the effect step that takes its requests.";
+        parameters
+            .push(json!({ "name": "to", "in": "path", "required": true, "description": about, "schema": { "type": "string" } }));
+        parameters.push(text("wait_for", &format!("What to wait for: {WORDS}; default accepted.")));
+        parameters.push(text("within", "How long at most: `10s`; default 10s, at most 60s."));
+        let about = "The operation ID, where the body has none.";
+        parameters.push(json!({ "name": "Idempotency-Key", "in": "header", "description": about, "schema": { "type": "string" } }));
+        let about = "W3C trace context; it goes with the request.";
+        parameters.push(json!({ "name": "traceparent", "in": "header", "description": about, "schema": { "type": "string" } }));
+    }
     if route.call.searches() {
         parameters.extend(FILTERS.iter().map(|(name, about)| text(name, about)));
     }
@@ -79,7 +91,10 @@ fn operation(route: &Route, g: &mut SchemaGenerator, problem: &Value) -> Value {
     let mut responses = Map::new();
     responses.insert("200".into(), json!({ "description": "Done, or found.", "content": content(answer.clone()) }));
     if route.call.orders() && route.call != Call::Replay {
-        let about = "Written, and no member has answered yet: not done.";
+        let about = match route.call {
+            Call::Submit => "Written, and the level that was asked for is not reached; the body names the one that is.",
+            _ => "Written, and no member has answered yet; or it waits for a second person: not done.",
+        };
         responses.insert("202".into(), json!({ "description": about, "content": content(answer) }));
     }
     let refused =
@@ -112,6 +127,9 @@ fn name(call: Call) -> &'static str {
         Call::Order(_) => "release_lane",
         Call::Decide(Action::Approve) => "approve",
         Call::Decide(_) => "deny",
+        Call::Waiting => "waiting",
+        Call::Confirm => "confirm",
+        Call::Submit => "submit",
         Call::DeadLetters => "dead_letters",
         Call::Replay => "replay",
     }

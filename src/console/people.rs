@@ -45,7 +45,7 @@ pub struct Person {
     pub name: String,
     /// What they may do.
     pub roles: BTreeSet<Role>,
-    /// Which of their tokens: the beginning of its hash.
+    /// Which of their tokens: the beginning of its hash; or which account at the issuer.
     pub token: String,
 }
 
@@ -74,7 +74,7 @@ pub struct People {
 }
 
 /// Longest name of a person.
-const LONGEST: usize = 128;
+pub const LONGEST: usize = 128;
 
 impl People {
     /// Reads the file.

@@ -29,7 +29,7 @@ pub struct Problem {
 /// The HTTP status of an error.
 pub fn status(e: &Error) -> StatusCode {
     match e.code {
-        codes::SIGN_IN_REQUIRED => StatusCode::UNAUTHORIZED,
+        codes::SIGN_IN_REQUIRED | codes::SIGN_IN_REFUSED => StatusCode::UNAUTHORIZED,
         codes::NOT_PERMITTED | codes::FORM_REFUSED => StatusCode::FORBIDDEN,
         codes::TOO_MANY_TRIES => StatusCode::TOO_MANY_REQUESTS,
         codes::UNKNOWN_OPERATION => StatusCode::NOT_FOUND,

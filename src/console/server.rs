@@ -132,7 +132,7 @@ fn refusal(console: &Console, request: &Request) -> Option<Error> {
     let text = |name: header::HeaderName| request.headers().get(name).map(|v| v.to_str().unwrap_or("?"));
     let host = text(header::HOST).unwrap_or_default();
     let refused = |why: String| Some(Error::new(codes::NOT_PERMITTED, Fault::Verdict, "asking the console").because(why));
-    if console.people.is_none() && !is_loopback_host(host) {
+    if !console.signs_in() && !is_loopback_host(host) {
         return refused(format!("nobody has to sign in here, and {host} is no name of this machine"));
     }
     if request.method() != Method::POST {

@@ -1,28 +1,39 @@
 //! Sessions of browsers: a signed cookie that expires, tokens of forms, and a bound on tries to sign in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hmac::Mac;
+use sha2::{Digest, Sha256};
 
 use crate::intents::{hex, unhex};
 use crate::time::WallTime;
 
-use super::people::{Person, mac, secret};
+use super::oidc::claims::vouched;
+use super::people::{Person, Role, mac, secret};
 
 /// What a cookie of ours says, once its signature holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The person's name.
     pub name: String,
-    /// Which of their tokens.
+    /// Which of their tokens, or which account at the issuer.
     pub token: String,
+    /// The roles that an issuer's word gave them; those of a token stand in the file.
+    pub roles: BTreeSet<Role>,
     /// Until when.
     pub until: WallTime,
     /// Which session.
     nonce: String,
+}
+
+impl Claim {
+    /// The session's name on the audit topic: it tells nothing that a cookie could be made of.
+    pub fn id(&self) -> String {
+        hex(&Sha256::digest(&self.nonce))[..32].to_owned()
+    }
 }
 
 /// Makes and reads cookies.
@@ -30,7 +41,7 @@ pub struct Sessions {
     key: Vec<u8>,
     /// How long one lasts.
     pub lasts: Duration,
-    /// Sessions that were ended by their person, until they would have expired.
+    /// Sessions that were ended by their person, and sign-ins that were used, until they would have expired.
     ended: Mutex<BTreeMap<String, WallTime>>,
 }
 
@@ -42,9 +53,13 @@ impl Sessions {
     }
 
     /// A cookie's value for somebody who has just signed in.
-    pub fn begin(&self, person: &Person, now: WallTime) -> String {
-        let until = now.plus(self.lasts).0;
-        let body = format!("{}.{}.{until}.{}", hex(person.name.as_bytes()), person.token, secret());
+    pub fn begin(&self, person: &Person, until: WallTime) -> String {
+        let roles = if vouched(&person.token) {
+            person.roles.iter().map(|r| r.word()).collect::<Vec<_>>().join("+")
+        } else {
+            String::new()
+        };
+        let body = format!("{}.{}.{}.{}.{roles}", hex(person.name.as_bytes()), person.token, until.0, secret());
         let signature = self.sign("session", &body);
         format!("{body}.{signature}")
     }
@@ -54,18 +69,25 @@ impl Sessions {
         let (body, signature) = cookie.rsplit_once('.')?;
         self.holds("session", body, signature).then_some(())?;
         let parts: Vec<&str> = body.split('.').collect();
-        let [name, token, until, nonce] = parts[..] else { return None };
+        let [name, token, until, nonce, roles] = parts[..] else { return None };
         let name = String::from_utf8(unhex(name)?).ok()?;
         let until = WallTime(until.parse().ok()?);
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).contains_key(nonce);
-        (now < until && !ended).then(|| Claim { name, token: token.to_owned(), until, nonce: nonce.to_owned() })
+        let roles = Role::ALL.into_iter().filter(|r| roles.split('+').any(|word| word == r.word())).collect();
+        let claim = Claim { name, token: token.to_owned(), roles, until, nonce: nonce.to_owned() };
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&claim.id());
+        (now < until && !ended).then_some(claim)
     }
 
     /// Ends a session for good.
     pub fn end(&self, claim: &Claim, now: WallTime) {
+        self.once(&claim.id(), claim.until, now);
+    }
+
+    /// Whether this is the first time that `id` is used up, before `until`: then it is, for good.
+    pub fn once(&self, id: &str, until: WallTime, now: WallTime) -> bool {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.retain(|_, until| now < *until);
-        ended.insert(claim.nonce.clone(), claim.until);
+        ended.insert(id.to_owned(), until).is_none()
     }
 
     /// The token of forms that are shown under this cookie.
@@ -77,10 +99,12 @@ impl Sessions {
         !cookie.is_empty() && self.holds("form", cookie, token)
     }
 
-    fn sign(&self, what: &str, text: &str) -> String {
+    /// A signature of ours over `text`, for one purpose.
+    pub(super) fn sign(&self, what: &str, text: &str) -> String {
         hex(&mac(&self.key, &format!("{what}|{text}")).finalize().into_bytes())
     }
-    fn holds(&self, what: &str, text: &str, signature: &str) -> bool {
+    /// Whether a signature is ours, for this purpose.
+    pub(super) fn holds(&self, what: &str, text: &str, signature: &str) -> bool {
         unhex(signature).is_some_and(|s| mac(&self.key, &format!("{what}|{text}")).verify_slice(&s).is_ok())
     }
 }
@@ -129,7 +153,6 @@ fn network(from: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::people::Role;
 
     const NOW: WallTime = WallTime(1_000_000);
 
@@ -141,13 +164,15 @@ mod tests {
     #[test]
     fn a_session_is_ours_and_ends() {
         let sessions = Sessions::new(None, Duration::from_secs(60));
-        let cookie = sessions.begin(&mira(), NOW);
+        let cookie = sessions.begin(&mira(), NOW.plus(sessions.lasts));
         let claim = sessions.read(&cookie, NOW).expect("holds");
         assert_eq!((claim.name.as_str(), claim.token.as_str()), ("mira@acme", "0123456789abcdef"));
+        assert!(claim.roles.is_empty(), "they stand in the file");
         assert_eq!(sessions.read(&cookie, NOW.plus(Duration::from_secs(60))), None);
         let longer = cookie.replace(&claim.until.0.to_string(), &(claim.until.0 + 60_000).to_string());
         let as_noor = cookie.replace(&hex(b"mira@acme"), &hex(b"noor@acme"));
-        for forged in ["", "....", &longer, &as_noor, &cookie[..cookie.len() - 2]] {
+        let promoted = cookie.rsplit_once('.').map(|(body, of)| format!("{body}admin.{of}")).expect("signed");
+        for forged in ["", "....", &promoted, &longer, &as_noor, &cookie[..cookie.len() - 2]] {
             assert_eq!(sessions.read(forged, NOW), None, "{forged}");
         }
         assert_eq!(Sessions::new(None, Duration::from_secs(60)).read(&cookie, NOW), None, "another key");

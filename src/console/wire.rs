@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::act::Wanted;
+use super::second::Waiting;
 use super::shown::Row;
 
 /// How far the operations are read.
@@ -75,6 +76,8 @@ pub struct CommandAnswer {
     pub command: String,
     /// Whether the member that owns the operation has answered. Without that the order stands in the topic and is not done (202).
     pub answered: bool,
+    /// Until when it waits for a second person, where it does: milliseconds since 1970 in UTC. Then nothing is ordered yet (202).
+    pub waits_until: Option<i64>,
     /// The answer in words.
     pub detail: String,
 }
@@ -128,6 +131,9 @@ bodies! {
         /// The second person's own token, where one is needed: before settle.
         #[serde(default)]
         second_token: Option<String>,
+        /// Without it: let the order wait for a second person who confirms it.
+        #[serde(default)]
+        ask_second: bool,
     }
     /// What happened.
     ResolveBody {
@@ -136,6 +142,9 @@ bodies! {
         /// The second person's own token, where one is needed: `not_applied` before settle.
         #[serde(default)]
         second_token: Option<String>,
+        /// Without it: let the order wait for a second person who confirms it.
+        #[serde(default)]
+        ask_second: bool,
     }
     /// A decision about a plan.
     DecideBody {
@@ -145,6 +154,25 @@ bodies! {
         #[serde(default)]
         expires: Option<String>,
     }
+}
+
+/// A second person's word for an order that waits.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmBody {
+    /// The command that waits.
+    pub command: String,
+    /// Why; kept for ever beside the decision.
+    pub reason: String,
+}
+
+/// Orders that wait for a second person.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct WaitingOrders {
+    /// `readback.waiting/1`.
+    pub schema: String,
+    /// The orders.
+    pub orders: Vec<Waiting>,
 }
 
 /// What was found at the target.

@@ -6,7 +6,7 @@ use super::call::call;
 use super::compensate;
 use super::model::{Contract, Credentials, Target};
 use super::shape;
-use crate::config::yaml::{self, Diagnostics, Fields, Node, nearest};
+use crate::config::yaml::{self, Diagnostics, Fields, Node, Site, nearest};
 use crate::config::{Secret, SecretRef};
 use crate::error::codes;
 use crate::ids::{CallName, ContractName};
@@ -21,7 +21,8 @@ pub(super) fn contract(root: &Node, d: &mut Diagnostics) -> Option<Contract> {
     let version = f.get("version").and_then(|n| n.integer(1, i64::MAX, d));
     let verified_on = f.get("verified_on").and_then(|n| date(n, d));
     let target = f.get("target").and_then(|n| target(n, d));
-    let no_intermediaries = target.as_ref().is_some_and(|(_, none)| *none);
+    // A target that can't be read was told; what the calls promise on it is not told again.
+    let no_intermediaries = target.as_ref().is_none_or(|(_, none)| *none);
     let mut calls = BTreeMap::new();
     let mut whole = true;
     for (name, node) in f.get("calls").and_then(|n| n.map(d)).unwrap_or_default() {
@@ -62,6 +63,10 @@ fn target(node: &Node, d: &mut Diagnostics) -> Option<(Target, bool)> {
     let none = f.get("intermediaries").and_then(|n| n.one_of(&[("none", true), ("possible", false)], d)).unwrap_or(false);
     let credentials = f.get("credentials").map(|n| n.list().iter().filter_map(|c| credential(c, d)).collect());
     let (base_url, hosts) = (base_url?, hosts?);
+    if let Some(host) = hosts.iter().find(|h| !private && inside(h)) {
+        d.warning(codes::WEAK_SETTING, node_at(&f, node), format!("nothing is ever sent to `{host}`"))
+            .label("an address of this machine or network needs `private: true`");
+    }
     if let Some(node) = f.get("base_url") {
         match crate::http::host_of(&base_url) {
             None => {
@@ -80,6 +85,19 @@ fn target(node: &Node, d: &mut Diagnostics) -> Option<(Target, bool)> {
         }
     }
     Some((Target { base_url, hosts, private, credentials: credentials.unwrap_or_default() }, none))
+}
+
+/// Whether a host is this machine, or an address of a private network, by its name alone.
+fn inside(host: &str) -> bool {
+    let v4 = host.parse::<std::net::Ipv4Addr>();
+    let v6 = host.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>();
+    host.eq_ignore_ascii_case("localhost")
+        || v4.is_ok_and(|ip| ip.is_loopback() || ip.is_private())
+        || v6.is_ok_and(|ip| ip.is_loopback())
+}
+
+fn node_at<'a>(f: &'a Fields<'_>, node: &'a Node) -> &'a Site {
+    f.get("hosts").map_or(&node.at, |hosts| &hosts.at)
 }
 
 fn credential(node: &Node, d: &mut Diagnostics) -> Option<Credentials> {

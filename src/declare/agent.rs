@@ -251,8 +251,9 @@ impl Steps<'_> {
         given: Given,
     ) {
         let defaults = Defaults::new(&self.builder.application(), contract, call);
+        let (is_request, of) = (request.is_none(), step.clone());
         let step = step.clone();
-        s.intake(move |r, cx| match &request {
+        let sink = s.intake(move |r, cx| match &request {
             Some(map) => {
                 let mut intake = map.intake(r, cx, &step, &defaults, given.parameters(r, cx)?)?;
                 intake.ordering_key = given.ordering_key(r, cx)?;
@@ -263,6 +264,9 @@ impl Steps<'_> {
                 Ok(Intake { request: request_of(r.value.clone())?, step: step.clone(), ordering_key: None, origin })
             }
         });
+        if is_request {
+            self.builder.shared().request_sink(sink, of);
+        }
     }
 }
 

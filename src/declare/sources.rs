@@ -32,6 +32,9 @@ pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnosti
         let handle = match (source.text("topic", d), carries) {
             (Some(topic), Some(carries)) => {
                 let values = if ours { Arc::new(Ours(value.values())) } else { value.values() };
+                if carries == Carries::Requests {
+                    steps.builder.shared().request_source(topic.as_str().into(), values.clone());
+                }
                 Handle::Stream(steps.builder.stream(topic, Consumed::with(key.keys(), values)), carries)
             }
             _ => Handle::Broken,

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::dsl::Application;
 use crate::error::Result;
-use crate::ids::{OperationKey, TopicName};
-use crate::intents::{Intent, RenderedRequest, ResultKind, ResultRecord, topics};
+use crate::ids::{OperationKey, TopicName, WireKey};
+use crate::intents::{Intent, RenderedRequest, ResultKind, ResultRecord, hex, topics};
 use crate::kafka::Isolation;
 use crate::serdes::internal;
 
@@ -243,7 +244,8 @@ fn of_operation(key: &OperationKey, before: &Trace, after: &Trace) -> Vec<Differ
         differs(Kind::ContractVersion, old.contract_version.to_string(), new.contract_version.to_string(), Vec::new());
         let parts = parts(&old.request, &new.request);
         differs(Kind::Request, short(&old.request.sha256()), short(&new.request.sha256()), parts);
-        differs(Kind::Key, old.wire_key.to_string(), new.wire_key.to_string(), Vec::new());
+        // A key is what a target trusts: whoever reads a report must not be able to send under it.
+        differs(Kind::Key, keyed(&old.wire_key), keyed(&new.wire_key), Vec::new());
         differs(Kind::OrderingKey, old.ordering_key.to_string(), new.ordering_key.to_string(), Vec::new());
         differs(Kind::Deadline, old.deadline.to_string(), new.deadline.to_string(), Vec::new());
         differs(Kind::Permissions, old.required_permissions.join(" "), new.required_permissions.join(" "), Vec::new());
@@ -270,6 +272,11 @@ fn of_operation(key: &OperationKey, before: &Trace, after: &Trace) -> Vec<Differ
         differs(Kind::Outcome, before.shown(key), after.shown(key), Vec::new());
     }
     found
+}
+
+/// A key, hashed: the same shows the same.
+fn keyed(key: &WireKey) -> String {
+    short(&hex(&Sha256::digest(key.to_string().as_bytes())))
 }
 
 fn short(hash: &str) -> String {

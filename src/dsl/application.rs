@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::contract::Contract;
-use crate::ids::{ApplicationId, ContractName, TopicName};
+use crate::ids::{ApplicationId, ContractName, StepName, TopicName};
 use crate::outbox::Pipeline;
+use crate::serdes::SerdeRef;
 use crate::topology::Topology;
 
 /// A policy as written.
@@ -15,6 +16,17 @@ pub struct Policy {
     pub path: String,
     /// Cedar.
     pub text: String,
+}
+
+/// A topic of the user's that carries requests, and the step that takes them.
+#[derive(Clone)]
+pub struct RequestTopic {
+    /// The topic.
+    pub topic: TopicName,
+    /// The effect step whose pipeline takes its requests.
+    pub step: StepName,
+    /// How its values are written: a request as JSON becomes what the source declares.
+    pub values: SerdeRef<serde_json::Value>,
 }
 
 /// A whole application, before any cluster is asked.
@@ -27,6 +39,8 @@ pub struct Application {
     pub topology: Topology,
     /// The steps that end in effects.
     pub pipelines: Vec<Pipeline>,
+    /// The topics that carry requests; those whose records are mapped to requests are none.
+    pub requests: Vec<RequestTopic>,
     /// The contracts that the pipelines name.
     pub contracts: BTreeMap<ContractName, Arc<Contract>>,
     /// The policies that the pipelines name: `EffectRules::policy` is the key.

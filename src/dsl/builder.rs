@@ -2,19 +2,20 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::yaml::Diagnostics;
 use crate::contract::Contract;
 use crate::error::codes;
-use crate::ids::{ApplicationId, ContractName, StoreName, TopicName};
+use crate::ids::{ApplicationId, ContractName, StepName, StoreName, TopicName};
 use crate::intents::topics;
 use crate::outbox::Pipeline;
 use crate::processor::StoreRef;
+use crate::serdes::SerdeRef;
 use crate::state::{ChangelogSpec, EngineKind, StoreSpec};
-use crate::topology::{Graph, NodeId, Role};
+use crate::topology::{Graph, NodeId, Role, Topology};
 
 use super::global::{self, GlobalKTable};
 use super::outlets::Outlets;
@@ -22,12 +23,15 @@ use super::source;
 use super::suppress::Closing;
 use super::table::KTable;
 use super::with::{Consumed, Materialized};
-use super::{Application, KStream, Policy};
+use super::{Application, KStream, Policy, RequestTopic};
 
 /// What is being built; streams and tables share it.
 pub(super) struct Build {
     pub(super) graph: Graph,
     pub(super) pipelines: Vec<Pipeline>,
+    /// Sources of requests, and the sinks where requests end, with their step.
+    pub(super) request_sources: BTreeMap<TopicName, SerdeRef<serde_json::Value>>,
+    pub(super) request_sinks: Vec<(NodeId, StepName)>,
     pub(super) contracts: BTreeMap<ContractName, Arc<Contract>>,
     pub(super) policies: BTreeMap<String, Policy>,
     pub(super) results: Option<TopicName>,
@@ -68,6 +72,8 @@ impl StreamsBuilder {
         let build = Build {
             graph: Graph::new(application.into()),
             pipelines: Vec::new(),
+            request_sources: BTreeMap::new(),
+            request_sinks: Vec::new(),
             contracts: BTreeMap::new(),
             policies: BTreeMap::new(),
             results: None,
@@ -161,11 +167,13 @@ impl StreamsBuilder {
             d.general(*code, what.clone());
         }
         let topology = graph.finish();
+        let requests = request_topics(&topology, &build);
         let application = Application {
             id: topology.application().clone(),
             version,
             topology,
             pipelines: std::mem::take(&mut build.pipelines),
+            requests,
             contracts: std::mem::take(&mut build.contracts),
             policies: std::mem::take(&mut build.policies),
             results: build.results.take(),
@@ -200,10 +208,38 @@ impl BuildHandle {
     pub(crate) fn has_pipelines(&self) -> bool {
         !self.0.borrow().pipelines.is_empty()
     }
+    /// A source whose records are requests.
+    pub(crate) fn request_source(&self, topic: TopicName, values: SerdeRef<serde_json::Value>) {
+        self.0.borrow_mut().request_sources.insert(topic, values);
+    }
+    /// A sink where the requests of a step end.
+    pub(crate) fn request_sink(&self, sink: NodeId, step: StepName) {
+        self.0.borrow_mut().request_sinks.push((sink, step));
+    }
     /// Sets the results topic.
     pub(crate) fn results(&self, topic: TopicName) {
         self.0.borrow_mut().results = Some(topic);
     }
+}
+
+/// Which step takes the requests of which topic: what lies above its sink.
+fn request_topics(topology: &Topology, build: &Build) -> Vec<RequestTopic> {
+    let mut found = Vec::new();
+    for (sink, step) in &build.request_sinks {
+        let (mut open, mut seen) = (vec![*sink], BTreeSet::new());
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let node = topology.node(id);
+            open.extend(&node.above);
+            let Role::Source(topics) = &node.role else { continue };
+            for (topic, values) in build.request_sources.iter().filter(|(t, _)| topics.contains(t)) {
+                found.push(RequestTopic { topic: topic.clone(), step: step.clone(), values: values.clone() });
+            }
+        }
+    }
+    found
 }
 
 /// Adds a store with its changelog.

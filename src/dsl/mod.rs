@@ -49,7 +49,7 @@ mod tests;
 #[cfg(test)]
 mod windows_tests;
 
-pub use application::{Application, Policy};
+pub use application::{Application, Policy, RequestTopic};
 pub use branch::Branched;
 pub use builder::StreamsBuilder;
 pub use cogroup::{CogroupedKStream, WindowedCogroup};

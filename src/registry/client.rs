@@ -6,6 +6,7 @@ use std::error::Error as _;
 use std::future::Future;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use schema_registry_converter::async_impl::schema_registry::{
     SrSettings, get_referenced_schema, get_schema_by_id, get_schema_by_subject_and_version, is_compatible_schema, perform_sr_call,
@@ -140,14 +141,24 @@ impl Client {
         Err(Failure::Passing("no answer".into()))
     }
 
-    fn once<T: Send + 'static>(&self, call: impl Future<Output = std::result::Result<T, SRCError>> + Send + 'static) -> Answer<T> {
+    /// Where it is, how it knows us, and how long it may take: for calls that the library lacks.
+    pub(super) fn plain(&self) -> (&str, &RegistryAuth, Duration) {
+        (&self.url, &self.auth, self.patience.request)
+    }
+
+    /// Makes such a call on the client's own thread.
+    pub(super) fn run<T: Send + 'static>(&self, call: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
         let Some(runtime) = &self.runtime else { return Err(Failure::Passing("the client is closed".into())) };
         let (send, receive) = mpsc::channel();
         runtime.spawn(async move {
             // Whoever asked may have gone.
             let _ = send.send(call.await);
         });
-        receive.recv().map_err(|_| Failure::Passing("the call was lost".into()))?.map_err(|e| classify(&e))
+        receive.recv().map_err(|_| Failure::Passing("the call was lost".into()))?
+    }
+
+    fn once<T: Send + 'static>(&self, call: impl Future<Output = std::result::Result<T, SRCError>> + Send + 'static) -> Answer<T> {
+        self.run(async move { call.await.map_err(|e| classify(&e)) })
     }
 
     /// Makes a call on a thread of the client's own and hands its answer to `done` there.

@@ -7,6 +7,7 @@
 mod ask;
 mod client;
 mod codec;
+mod level;
 mod memory;
 mod references;
 
@@ -190,6 +191,18 @@ impl Registry {
         }
     }
 
+    /// Which changes the registry allows under a subject: its own level, else the global one (`BACKWARD`, `NONE` …).
+    ///
+    /// # Errors
+    /// `REGISTRY_UNREACHABLE`, `REGISTRY_REFUSED`.
+    pub fn compatibility(&self, subject: &str) -> Result<String> {
+        let level = self.client.level(Some(subject)).or_else(|failure| match failure {
+            Failure::Missing => self.client.level(None),
+            other => Err(other),
+        });
+        level.map_err(|f| self.error(f, format!("asking for the compatibility of {subject}")))
+    }
+
     /// The id of our schema, registered first where `mode` allows.
     ///
     /// # Errors
@@ -211,9 +224,9 @@ impl Registry {
             Failure::Refused(why) => Error::new(codes::REGISTRY_REFUSED, Fault::Configuration, doing)
                 .because(format!("{host}: {why}"))
                 .next("check the registry's credentials, certificates and URL; records wait, none is lost"),
-            Failure::Passing(why) => {
-                Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing).because(format!("{host}: {why}"))
-            }
+            Failure::Passing(why) => Error::new(codes::REGISTRY_UNREACHABLE, Fault::Unreachable, doing)
+                .because(format!("{host}: {why}"))
+                .next("check that the registry answers at registry.url (--registry), then try again"),
             Failure::Unfit(why) => {
                 Error::new(codes::SCHEMA_INCOMPATIBLE, Fault::Configuration, doing).because(format!("{host}: {why}"))
             }

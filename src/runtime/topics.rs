@@ -88,8 +88,10 @@ pub fn differences(topic: &InternalTopic, partitions: u32, found: &BTreeMap<Stri
     });
     let setting = |(key, expected): (&String, &String)| {
         let actual = found.get(key).filter(|a| *a != expected)?;
-        // A changelog that is deleted by time loses state; one that is never compacted grows for ever. The rest is tuning.
-        let refused = key == "cleanup.policy";
+        // A changelog that is deleted by time loses state; one that is never compacted grows for ever. What is kept until it was
+        // read and is deleted by time or size loses records. The rest is tuning.
+        let kept = key.starts_with("retention.") && expected == "-1";
+        let refused = key == "cleanup.policy" || kept;
         Some(Difference { what: key.clone(), actual: actual.clone(), expected: expected.clone(), refused })
     };
     count.into_iter().chain(topic.config.iter().filter_map(setting)).collect()

@@ -8,9 +8,11 @@ use readback::console::people::{Role, make};
 use readback::ids::{Partition, TopicName};
 use readback::kafka::{Cluster, Slot, TxLimits, TxSink};
 use readback::record::OutRecord;
+use readback::registry::{Ensure, Registry, RegistryAuth};
+use readback::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::notices::{ask, topology};
+use crate::notices::{Service, ask, topology};
 use crate::processes::Running;
 use crate::{shared, until};
 
@@ -210,5 +212,81 @@ fn every_page_shows_what_the_topics_hold() {
     assert!(held.contains("Seen so for"), "{held}");
     open.abort(Duration::from_secs(20)).expect("aborts");
     shows("/members", &read_up);
+    assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
+}
+
+/// A topology whose requests come as they are, in Avro of the registry.
+fn of_requests(work: &std::path::Path, app: &str) -> std::path::PathBuf {
+    let dir = topology(work, app);
+    let graph = format!(
+        "application: {app}
+version: 1
+sources:
+  requests: {{ topic: {app}.in, value: avro, schema: readback/work-request }}
+steps:
+  - name: admit
+    from: requests
+    admit: {{ remember: 1d }}
+  - name: notify
+    from: admit
+    effect:
+      contract: contracts/notices.yaml#create
+      parameters: {{ shipment: request.resource, email: '\"a@b.example\"' }}
+results: {app}.results
+dead_letters: {app}.dead
+"
+    );
+    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
+    dir
+}
+
+/// If this broke, a caller that waits would not hear that its effect was read back, or would have it twice by asking twice.
+#[test]
+fn a_request_that_is_submitted_twice_is_confirmed_once() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("submit-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
+    let tokens = work.path().join("tokens");
+    std::fs::write(&tokens, line).expect("writes");
+    let registry = Registry::new(crate::stack().registry(), RegistryAuth::None).expect("a client");
+    registry
+        .ensure(&format!("{app}.in-value"), include_str!("../../schemas/work-request.avsc"), Ensure::Register)
+        .expect("registers");
+    let service = Service::start();
+    let more = [
+        ("NOTICES_URL", service.url.as_str()),
+        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
+        ("READBACK_ADMIN__CONSOLE", "true"),
+        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
+    ];
+    let mut member = Running::with(&of_requests(work.path(), &app), &work.path().join("state"), "member", &more);
+    member.until_running();
+    let said = member.said();
+    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    let deadline = SystemClock.now().wall.plus(Duration::from_secs(3_600)).to_string();
+    let submit = |resource: &str| {
+        let body = json!({
+            "operation_id": "op-1", "tenant": "acme", "resource": resource, "action": "notice.create", "deadline": deadline,
+            "input": { "media_type": "text/plain", "inline": "a notice" },
+        });
+        call(&address, &token, "POST", "/requests/notify?wait_for=confirmed&within=60s", &body.to_string())
+    };
+    // With 202 it is not confirmed yet: the same request again goes on waiting.
+    let confirmed = || {
+        until("it is confirmed", || {
+            let (status, answer) = submit("s-1").unwrap_or_else(|| panic!("no answer: {}", member.said()));
+            assert!([200, 202].contains(&status), "{status} {answer}");
+            (status == 200).then_some(answer)
+        })
+    };
+    let answer = confirmed();
+    assert_eq!((&answer["level"], &answer["status"], &answer["ended"]), (&json!("confirmed"), &json!("confirmed"), &json!(true)));
+    assert_eq!(confirmed()["version"], answer["version"]);
+    let (status, refused) = submit("s-2").expect("answers");
+    assert_eq!((status, &refused["code"]), (409, &json!("RB0702")), "{refused}");
+    let (_, shown) = call(&address, &token, "GET", "/operations/op-1?tenant=acme&step=notify", "").expect("answers");
+    assert_eq!((&shown["requester"], &shown["status"]), (&json!("olga@acme"), &json!("confirmed")));
+    assert_eq!(service.posts(), [("s-1".to_owned(), 1)].into());
     assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
 }

@@ -12,6 +12,7 @@ mod registry;
 mod scenarios;
 mod secured;
 mod security;
+mod settings;
 mod standby;
 mod story;
 mod streams;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::error::{Result, codes};
-use crate::intents::ResultRecord;
+use crate::ids::GroupId;
+use crate::intents::{ResultRecord, topics as names};
 use crate::kafka::Admin;
 use crate::registry::Registry;
 use crate::runtime::error_of;
@@ -14,7 +15,7 @@ use crate::serdes::internal::Wire;
 use crate::time::show_duration;
 
 use super::super::compose::external_counts;
-use super::{Finding, Report, WEAK, topics};
+use super::{Finding, GroupSeen, Report, WEAK, topics};
 
 /// Adds what a cluster says. A contradiction keeps the application from running as declared; a weak setting is a warning.
 ///
@@ -41,7 +42,26 @@ pub fn against(
             d.iter().filter(|d| d.code != codes::TOPIC_MISSING).map(|d| Finding::new(d.code, &d.message, d.notes.join("; "))),
         ),
     }
+    groups(report, application, admin)?;
     schemas(report, application, registry)
+}
+
+/// Who is a member now. The same person may start a second application under one name unseen.
+fn groups(report: &mut Report, application: &Application, admin: &dyn Admin) -> Result<()> {
+    let app = application.id.as_str();
+    let effects = application.has_effects().then(|| names::effects_unit(&application.id).to_string());
+    for name in std::iter::once(app.to_owned()).chain(effects) {
+        let found = admin.members(&GroupId::new(&name)).map_err(error_of)?;
+        let mut members: Vec<String> = found.into_iter().map(|m| m.client_id).collect();
+        members.sort();
+        report.cluster.push(match members.len() {
+            0 => format!("group {name}: nobody"),
+            1 => format!("group {name}: 1 member"),
+            n => format!("group {name}: {n} members"),
+        });
+        report.groups.push(GroupSeen { name, members });
+    }
+    Ok(())
 }
 
 /// Times of this process that the broker does not take.
@@ -69,6 +89,15 @@ pub fn timeouts(config: &ProcessConfig, found: &BTreeMap<String, String>) -> Vec
 
 fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap<String, String>, brokers: u32) {
     report.contradictions.extend(timeouts(config, found));
+    let protocols = found.get("group.coordinator.rebalance.protocols");
+    if let Some(protocols) = protocols.filter(|p| p.split(',').all(|one| one.trim() != "classic")) {
+        let text = format!("the brokers offer the group protocols {protocols}, members speak classic");
+        report.contradictions.push(Finding::new(
+            codes::RESERVED_SETTING,
+            text,
+            "add classic to group.coordinator.rebalance.protocols",
+        ));
+    }
     let number = |key: &str| found.get(key).and_then(|v| v.parse::<u64>().ok());
     for key in ["transaction.state.log.replication.factor", "offsets.topic.replication.factor"] {
         if brokers > 1 && number(key) == Some(1) {
@@ -108,6 +137,12 @@ fn schemas(report: &mut Report, application: &Application, registry: Option<&Reg
             "another writer uses that subject: choose another results topic",
         ));
     }
-    report.cluster.push("registry ok".into());
+    let level = registry.compatibility(&subject)?;
+    if level == "NONE" {
+        let text = format!("the registry lets {subject} change in any way: readers of results may stop reading");
+        report.warnings.push(Finding::new(WEAK, text, "set its compatibility to BACKWARD or stricter"));
+    }
+    report.cluster.push(format!("registry ok ({level} for {subject})"));
+    report.compatibility.insert(subject, level);
     Ok(())
 }

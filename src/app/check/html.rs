@@ -9,6 +9,7 @@ pub fn body(report: &Report) -> Markup {
     html! {
         (findings("What contradicts", "no", &report.contradictions))
         (edges(report))
+        (rests(report))
         h2 { "What you assume" }
         ol { @for a in &report.assumptions { li { (a.text) " " code { (a.at) } } } }
         h2 { "What is not promised" }
@@ -16,6 +17,7 @@ pub fn body(report: &Report) -> Markup {
         (findings("Weak settings", "weak", &report.warnings))
         (topics(report))
         (broker(report))
+        (who_and_schemas(report))
         (permissions(report))
     }
 }
@@ -37,6 +39,41 @@ fn edges(report: &Report) -> Markup {
                 }
             }
         } }
+    }
+}
+
+fn rests(report: &Report) -> Markup {
+    let list = |all: &[String]| html! { ul { @for text in all { li { (text) } } } };
+    html! {
+        h2 { "What each edge rests on, and where it ends" }
+        table {
+            thead { tr { th scope="col" { "Edge" } th scope="col" { "Rests on" } th scope="col" { "Broken by" } th scope="col" { "Not promised" } } }
+            tbody {
+                @for edge in &report.edges {
+                    tr {
+                        th scope="row" { (edge.edge) }
+                        td {
+                            (list(&edge.rests.settings))
+                            @if !edge.rests.assumes.is_empty() { "assumption " (edge.rests.assumes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")) }
+                        }
+                        td { (list(&edge.rests.broken_by)) }
+                        td { (list(&edge.rests.not_promised)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn who_and_schemas(report: &Report) -> Markup {
+    html! {
+        @if !report.groups.is_empty() {
+            h2 { "Groups and schemas" }
+            ul {
+                @for g in &report.groups { li { code { (g.name) } ": " @if g.members.is_empty() { "nobody" } @else { (g.members.join(", ")) } } }
+                @for (subject, level) in &report.compatibility { li { "registry: " code { (subject) } " may change " code { (level) } } }
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod cluster;
 pub mod html;
 mod permissions;
+mod rests;
 mod topics;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ use crate::topology::{Role, Subtopology};
 
 pub use cluster::{against, timeouts};
 pub use permissions::{Permission, permissions};
+pub use rests::Rests;
+pub(in crate::app) use topics::weaknesses;
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -31,6 +34,9 @@ pub struct Edge {
     pub edge: String,
     /// Each promise with what it rests on.
     pub promises: Vec<Promised>,
+    /// What they rest on, and where they end.
+    #[serde(flatten)]
+    pub rests: Rests,
 }
 
 /// A promise and its reason.
@@ -101,6 +107,10 @@ pub struct Report {
     pub topics: Vec<TopicSeen>,
     /// Limits of the brokers that bear on the application; empty offline.
     pub broker: BTreeMap<String, String>,
+    /// The application's groups as their coordinator lists them; empty offline.
+    pub groups: Vec<GroupSeen>,
+    /// Which changes of a schema the registry allows, by subject; empty where none was asked.
+    pub compatibility: BTreeMap<String, String>,
     /// Permissions that members and tools need.
     pub permissions: Vec<Permission>,
 }
@@ -118,8 +128,17 @@ pub struct TopicSeen {
     pub settings: BTreeMap<String, String>,
 }
 
+/// A consumer group of the application.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GroupSeen {
+    /// Its name.
+    pub name: String,
+    /// Its members by client id, which is their slot.
+    pub members: Vec<String>,
+}
+
 /// Settings of topics that a promise rests on.
-const TOPIC_SETTINGS: &[&str] = &[
+pub(in crate::app) const TOPIC_SETTINGS: &[&str] = &[
     "cleanup.policy",
     "max.message.bytes",
     "min.insync.replicas",
@@ -128,9 +147,10 @@ const TOPIC_SETTINGS: &[&str] = &[
     "unclean.leader.election.enable",
 ];
 /// Settings of brokers that bear on a member.
-const BROKER_SETTINGS: &[&str] = &[
+pub(in crate::app) const BROKER_SETTINGS: &[&str] = &[
     "auto.create.topics.enable",
     "default.replication.factor",
+    "group.coordinator.rebalance.protocols",
     "group.max.session.timeout.ms",
     "group.min.session.timeout.ms",
     "message.max.bytes",
@@ -143,7 +163,7 @@ const BROKER_SETTINGS: &[&str] = &[
     "transactional.id.expiration.ms",
 ];
 
-fn chosen(found: &BTreeMap<String, String>, keys: &[&str]) -> BTreeMap<String, String> {
+pub(in crate::app) fn chosen(found: &BTreeMap<String, String>, keys: &[&str]) -> BTreeMap<String, String> {
     keys.iter().filter_map(|k| Some(((*k).to_owned(), found.get(*k)?.clone()))).collect()
 }
 
@@ -154,17 +174,20 @@ impl Report {
             let why = if d.label.is_empty() { String::new() } else { format!(": {}", d.label) };
             Finding::new(d.code, format!("{}{why}", d.message), d.at.as_ref().map(Site::to_string).unwrap_or_default())
         });
+        let assumed = assumptions(application, config);
         Self {
             application: application.id.to_string(),
             version: application.version,
             cluster: Vec::new(),
-            edges: edges(application, config),
-            assumptions: assumptions(application, config),
+            edges: edges(application, config, &assumed),
+            assumptions: assumed,
             contradictions: Vec::new(),
             warnings: told.collect(),
             not_promised: not_promised(application),
             topics: Vec::new(),
             broker: BTreeMap::new(),
+            groups: Vec::new(),
+            compatibility: BTreeMap::new(),
             permissions: permissions(application),
         }
     }
@@ -175,12 +198,12 @@ impl Report {
             "schema": "readback.check/1", "application": self.application, "version": self.version, "cluster": self.cluster,
             "edges": self.edges, "assumptions": self.assumptions, "contradictions": self.contradictions,
             "warnings": self.warnings, "not_promised": self.not_promised, "topics": self.topics, "broker": self.broker,
-            "permissions": self.permissions,
+            "groups": self.groups, "compatibility": self.compatibility, "permissions": self.permissions,
         })
     }
 }
 
-fn edges(application: &Application, config: &ProcessConfig) -> Vec<Edge> {
+fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed]) -> Vec<Edge> {
     let own = application.topology.subtopologies().iter().filter(|s| s.foreign.is_none());
     let mut all: Vec<Edge> = own.flat_map(|part| inside(application, part)).collect();
     for (contract, call, spec) in calls(application) {
@@ -194,11 +217,12 @@ fn edges(application: &Application, config: &ProcessConfig) -> Vec<Edge> {
                 because: format!("journalled before it is sent; ledger compacted, kept {kept} after closing"),
             });
         }
-        all.push(Edge { edge: format!("outbox → {contract}#{call}"), promises });
+        all.push(Edge { edge: format!("outbox → {contract}#{call}"), promises, rests: rests::outside(spec, assumed) });
     }
     let one = |edge: String, promise: &str| Edge {
         edge,
         promises: vec![Promised { promise: promise.into(), because: "in the Kafka transaction of the change".into() }],
+        rests: rests::inside(),
     };
     if application.has_effects() {
         all.extend(application.results.iter().map(|t| one(format!("outcome → {t}"), "each change once, with its ack level")));
@@ -223,7 +247,9 @@ fn inside(application: &Application, part: &Subtopology) -> Vec<Edge> {
     let because = "input offset, state and output in one Kafka transaction; read_committed";
     let promised = || vec![Promised { promise: "each record once".into(), because: because.into() }];
     let from = topology.sources_of(part);
-    from.iter().flat_map(|s| to.iter().map(move |t| Edge { edge: format!("{s} → {t}"), promises: promised() })).collect()
+    from.iter()
+        .flat_map(|s| to.iter().map(move |t| Edge { edge: format!("{s} → {t}"), promises: promised(), rests: rests::inside() }))
+        .collect()
 }
 
 /// Every call that the pipelines make, each once: the model's, then the effect's, then what undoes it.

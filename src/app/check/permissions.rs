@@ -79,6 +79,11 @@ pub fn permissions(application: &Application) -> Vec<Permission> {
         need("reset", "group", unit.clone(), false, &["Read", "Delete", "Describe"]);
         need("reset", "topic", format!("{unit}-"), true, &["Read", "Delete", "Describe"]);
     }
+    // Positions in sources are asked for and set; who did it is noted.
+    for topic in graph.external_sources() {
+        need("reset", "topic", topic.to_string(), false, &["Read", "Describe"]);
+    }
+    need("reset", "topic", names::deployed(app).to_string(), false, &["Write"]);
     all
 }
 

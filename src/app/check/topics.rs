@@ -82,25 +82,31 @@ fn missing(report: &mut Report, name: &TopicName, config: &ProcessConfig) {
 fn durability(report: &mut Report, info: &TopicInfo, settings: &BTreeMap<String, String>) {
     let name = &info.name;
     let least: Option<u32> = settings.get("min.insync.replicas").and_then(|v| v.parse().ok());
-    let mut weak = |text: &str, hint: &str| Finding::on(&mut report.warnings, name, text, hint);
-    match least {
-        Some(least) if least > info.replication => {
-            let text = format!("{name} wants {least} replicas in sync and has {}: nothing can be written", info.replication);
-            report.contradictions.push(Finding::new(codes::TOPIC_MISMATCH, text, "lower min.insync.replicas, or add replicas"));
-        }
+    if let Some(least) = least.filter(|least| *least > info.replication) {
+        let text = format!("{name} wants {least} replicas in sync and has {}: nothing can be written", info.replication);
+        report.contradictions.push(Finding::new(codes::TOPIC_MISMATCH, text, "lower min.insync.replicas, or add replicas"));
+    }
+    weaknesses(info, settings).into_iter().for_each(|(text, hint)| Finding::on(&mut report.warnings, name, text, hint));
+}
+
+/// What of a topic's settings is possible but weak: what may happen, and what would help.
+pub(in crate::app) fn weaknesses(info: &TopicInfo, settings: &BTreeMap<String, String>) -> Vec<(&'static str, &'static str)> {
+    let least: Option<u32> = settings.get("min.insync.replicas").and_then(|v| v.parse().ok());
+    let replicas = match least {
+        Some(least) if least > info.replication => None,
         _ if info.replication == 1 => {
-            weak("one replica: a lost disk loses records", "replication factor 3 with min.insync.replicas 2");
+            Some(("one replica: a lost disk loses records", "replication factor 3 with min.insync.replicas 2"))
         }
-        Some(1) => weak("one replica in sync acknowledges: its broker's loss may lose records", "min.insync.replicas 2"),
+        Some(1) => Some(("one replica in sync acknowledges: its broker's loss may lose records", "min.insync.replicas 2")),
         Some(least) if least == info.replication => {
-            weak("all replicas must be in sync: one broker down stops writing", "one replica more than min.insync.replicas");
+            Some(("all replicas must be in sync: one broker down stops writing", "one replica more than min.insync.replicas"))
         }
-        _ => {}
-    }
-    if settings.get("unclean.leader.election.enable").is_some_and(|v| v == "true") {
-        let text = "a leader may be elected that lacks acknowledged records";
-        Finding::on(&mut report.warnings, name, text, "unclean.leader.election.enable false");
-    }
+        _ => None,
+    };
+    let unclean = settings.get("unclean.leader.election.enable").is_some_and(|v| v == "true");
+    let unclean =
+        unclean.then_some(("a leader may be elected that lacks acknowledged records", "unclean.leader.election.enable false"));
+    replicas.into_iter().chain(unclean).collect()
 }
 
 /// Whether records of this topic become requests.

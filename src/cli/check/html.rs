@@ -46,7 +46,7 @@ pub(super) fn page(report: &Report, at: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::check::{Edge, Promised};
+    use crate::app::check::{Edge, Promised, Rests};
     use crate::config::{ProcessConfig, yaml};
 
     /// If this broke, what stands in a contract could run as a script in a reviewer's browser, or a part of the report would be missing.
@@ -56,7 +56,11 @@ mod tests {
         let declared = yaml::offline(|| crate::declare::load(&dir)).expect("loads");
         let mut report = Report::offline(&declared.application, &ProcessConfig::default(), &declared.warnings);
         let because = "<script>alert(1)</script>".to_owned();
-        report.edges.push(Edge { edge: "a → b".into(), promises: vec![Promised { promise: "p".into(), because }] });
+        report.edges.push(Edge {
+            edge: "a → b".into(),
+            promises: vec![Promised { promise: "p".into(), because }],
+            rests: Rests::default(),
+        });
         let page = page(&report, "2026-11-20");
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)"));
         for text in report.edges.iter().flat_map(|e| &e.promises).map(|p| &p.promise).chain(&report.not_promised) {

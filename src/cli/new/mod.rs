@@ -127,7 +127,6 @@ fn must_be_empty(dir: &Path) -> Result<()> {
 
 /// The name of the application: letters, digits, `-`, `_` and `.`, as topics and groups take it.
 fn application(given: Option<&str>, dir: &Path) -> Result<String> {
-    let taken = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name = match given {
         Some(name) => name.to_owned(),
         None => {
@@ -135,12 +134,22 @@ fn application(given: Option<&str>, dir: &Path) -> Result<String> {
             last.chars().map(|c| if taken(c) { c } else { '-' }).collect()
         }
     };
-    if name.is_empty() || name.len() > 200 || !name.chars().all(taken) {
-        return Err(usage(format!("naming the application `{name}`"))
-            .because("topics and groups take letters, digits, `-`, `_` and `.`")
-            .next("give one with --name"));
-    }
+    well_named(&name).map_err(|e| e.next("give one with --name"))?;
     Ok(name)
+}
+
+fn taken(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+/// Whether topics and groups can be named after it.
+pub(super) fn well_named(name: &str) -> Result<()> {
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if begins && name.len() <= 200 && name.chars().all(taken) {
+        return Ok(());
+    }
+    Err(usage(format!("naming the application `{name}`"))
+        .because("a name begins with a letter or digit; topics and groups take letters, digits, `-`, `_` and `.`"))
 }
 
 fn own(app: &str, ready: &Ready) -> Source {
@@ -192,7 +201,9 @@ fn write(dir: &Path, app: &str, ready: &Ready, source: &Source) -> Result<(Vec<S
         let path = dir.join(&name);
         let written = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
         written.map_err(|e| {
-            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing {}", path.display())).because(e)
+            Error::new(codes::FILE_UNREADABLE, Fault::Configuration, format!("writing {}", path.display()))
+                .because(e)
+                .next("name a directory that can be written")
         })?;
         names.push(name);
     }

@@ -125,7 +125,7 @@ fn operations<C: Cluster>(cluster: &C, application: &Application, there: &[(Topi
         return Ok(Operations { unreadable: !there.is_empty(), ..Operations::default() });
     }
     let mut view = views::Operations::open(cluster, app)?;
-    view.catch_up()?;
+    crate::cli::progress::catch_up(&mut view)?;
     let mut told = Operations::default();
     for seen in view.seen.values() {
         let ended = seen.status().is_some_and(|s| s.is_end());

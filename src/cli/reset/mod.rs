@@ -25,7 +25,7 @@ use super::{Connection, Format, load};
   readback reset topology/orders --to-datetime 2026-11-20T00:00:00Z --execute
 Sources, results and dead letters keep their records. All members must be stopped. An open operation, or one that could be sent
 again, forbids it: the ledger is all that knows what was sent. --forget-operations --reason overrules that, and is recorded.
-State directories on other machines are restored from what is there at their next start, or deleted by hand.
+State directories on other machines and volumes must be deleted by hand before a member starts there.
 Exit codes: 0 done, or it could be · 1 refused · 2 errors in files · 3 unreachable")]
 pub struct ResetArgs {
     #[command(flatten)]
@@ -136,6 +136,12 @@ fn table(plan: &Plan, done: bool) -> String {
         let open = if open.is_empty() { "none open".to_owned() } else { format!("{} open", open.join(", ")) };
         row("operations", format!("forgotten with the ledger: {open}, {} ended with a deadline ahead", o.due));
     }
+    let app = &plan.application;
+    row(
+        "elsewhere",
+        format!("delete <state.dir>/{app}-NNN on every other machine and volume before a member starts there: it holds"),
+    );
+    row("", "copies of the old changelogs; a start with them is refused (RB0312), or takes old state for new".to_owned());
     text
 }
 

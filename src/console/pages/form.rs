@@ -9,6 +9,7 @@ use crate::console::shown::settles_at;
 use crate::effects::{LedgerRecord, Phase};
 use crate::ids::OperationKey;
 use crate::intents::{Resolution, Status};
+use crate::time::WallTime;
 
 use super::{View, Visitor, layout, link};
 
@@ -84,6 +85,46 @@ fn one(view: &View<'_>, key: &OperationKey, seen: &Seen, action: Action) -> Mark
     }
 }
 
+/// How the second person proves themself: by a token of theirs here and now, or signed in on their own.
+fn second(view: &View<'_>) -> Markup {
+    html! {
+        @if view.console.people.is_some() {
+            label { "Second person's token (before settle two must agree); without it the order waits for them to sign in and confirm it"
+                input type="password" name="second_token" autocomplete="off"; }
+        } @else {
+            p.soft { "Before settle two must agree: your order waits fifteen minutes for a second person to confirm it here." }
+        }
+        input type="hidden" name="ask_second" value="yes";
+    }
+}
+
+/// Orders about this operation that wait for a second person.
+pub fn waiting(view: &View<'_>, key: &OperationKey, seen: &Seen) -> Markup {
+    let all = view.console.waiters.list(view.console.now(), |w| w.is_of(key) && w.seen == seen.version());
+    html! {
+        @for w in &all {
+            section.card aria-label="Waits for a second person" {
+                h3 { "Waits for a second person: " (w.action.replace('_', " ")) }
+                p { (w.by) " orders it on version " (w.seen) ", until " (layout::moment(WallTime(w.until))) "." }
+                p { "Reason: " (w.reason) @if let Some(at) = &w.evidence { ". Looked at: " (at) } }
+                @match view.visitor {
+                    Visitor::Known { person, .. } if w.is_by(person) => p.soft { "Somebody else must confirm it." },
+                    Visitor::Known { person, .. } if w.action().is_some_and(|a| person.is(a.roles())) => {
+                        form.order method="post" action=(link(key)) {
+                            (view.form_token())
+                            input type="hidden" name="action" value="confirm";
+                            input type="hidden" name="command" value=(w.command);
+                            label { "Why you agree (kept beside the decision)" input name="reason" required maxlength="200" autocomplete="off"; }
+                            button.danger { "Confirm" }
+                        }
+                    }
+                    _ => p.soft { "You may not confirm it." },
+                }
+            }
+        }
+    }
+}
+
 fn fields(view: &View<'_>, key: &OperationKey, seen: &Seen, action: Action, id: &str, title: &str) -> Markup {
     let now = view.console.now();
     let hash = plan_hash(seen).filter(|_| matches!(action, Action::Approve | Action::Deny));
@@ -103,10 +144,7 @@ fn fields(view: &View<'_>, key: &OperationKey, seen: &Seen, action: Action, id: 
             @if action == Action::Approve {
                 label { "May be used for" input name="expires" value="30m" pattern="[0-9.]+ ?(s|m|min|h|d)"; }
             }
-            @if action.takes_second() && !settled {
-                label { "Second person's token (before settle two must agree)"
-                    input type="password" name="second_token" autocomplete="off"; }
-            }
+            @if action.takes_second() && !settled { (second(view)) }
             p.soft {
                 @if action.compares() { "Binds to version " (seen.version()) } @else { "Binds to the operation, whatever its version" }
                 @if let Some(hash) = &hash { ", plan " span.mono { (hash) } }

@@ -5,6 +5,7 @@ mod budgets;
 mod evidence;
 mod form;
 mod guarantees;
+mod issuer;
 mod layout;
 mod letter;
 mod letters;
@@ -59,6 +60,10 @@ pub enum Page {
     Configuration,
     /// Where one signs in.
     SignIn,
+    /// Leads to the issuer.
+    ToIssuer,
+    /// Where the issuer sends people back to.
+    FromIssuer,
     /// Where one signs out.
     SignOut,
     /// The style of all pages.
@@ -81,6 +86,8 @@ pub const PAGES: &[(Page, &str, bool)] = &[
     (Page::Guarantees, "/guarantees", false),
     (Page::Configuration, "/configuration", false),
     (Page::SignIn, "/sign-in", true),
+    (Page::ToIssuer, "/sign-in/oidc", false),
+    (Page::FromIssuer, "/sign-in/callback", false),
     (Page::SignOut, "/sign-out", true),
     (Page::Style, "/style.css", false),
     (Page::Script, "/live.js", false),
@@ -131,8 +138,11 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
     if page == Page::Script {
         return ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("live.js")).into_response();
     }
-    if page == Page::SignIn {
-        return sign_in::serve(console, post, asked);
+    match page {
+        Page::SignIn => return sign_in::serve(console, post, asked),
+        Page::ToIssuer => return issuer::begin(console, asked),
+        Page::FromIssuer => return issuer::finish(console, asked),
+        _ => {}
     }
     let visitor = match visitor(console, &asked.headers) {
         Ok(Some(visitor)) => visitor,
@@ -155,7 +165,7 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
         Page::Operation if post => return operation::order(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
         Page::Operation => operation::page(&view, asked),
         Page::SignOut if post => return sign_in::out(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
-        Page::SignOut | Page::SignIn | Page::Style | Page::Script => return redirect("/"),
+        Page::SignOut | Page::SignIn | Page::ToIssuer | Page::FromIssuer | Page::Style | Page::Script => return redirect("/"),
     };
     match made {
         Ok(body) => ok(body),
@@ -165,10 +175,12 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
 
 /// Who has signed in; `None` where somebody should.
 pub(super) fn visitor(console: &Console, headers: &HeaderMap) -> Result<Option<Visitor>> {
-    let Some(people) = &console.people else { return Ok(Some(Visitor::Anyone)) };
+    if !console.signs_in() {
+        return Ok(Some(Visitor::Anyone));
+    }
     let Some(cookie) = cookie(headers, session_cookie(console, headers)) else { return Ok(None) };
     let Some(claim) = console.sessions.read(&cookie, console.now()) else { return Ok(None) };
-    let person = people.known(&claim.name, &claim.token)?;
+    let person = console.person_of(&claim)?;
     Ok(person.map(|person| Visitor::Known { person, claim, cookie }))
 }
 

@@ -10,6 +10,7 @@ use crate::console::api::{self, Asked};
 use crate::console::index::Listed;
 use crate::console::problem;
 use crate::console::search::pairs;
+use crate::console::second;
 use crate::console::shown::{self, Operation};
 use crate::error::{Error, Fault, Result, codes};
 use crate::time::{WallTime, show_duration};
@@ -46,6 +47,10 @@ pub fn order(view: &View<'_>, asked: &Asked) -> Result<Response> {
     }
     let action = get("action").and_then(|word| Action::ALL.into_iter().find(|a| a.word() == word));
     let done = match action {
+        None if get("action").as_deref() == Some("confirm") => {
+            let (command, reason) = (get("command").unwrap_or_default(), get("reason").unwrap_or_default());
+            second::confirm(view.console, person, &asked.from, &command, &reason)
+        }
         Some(action) => wanted(asked, &get).and_then(|w| act(view.console, person, &asked.from, action, &w)),
         None => Err(Error::new(codes::BAD_VALUE, Fault::Configuration, "reading a form").because("it names no action")),
     };
@@ -80,12 +85,18 @@ fn wanted(asked: &Asked, get: &dyn Fn(&str) -> Option<String>) -> Result<Wanted>
         reason: get("reason").unwrap_or_default(),
         evidence: get("evidence"),
         second_token: get("second_token"),
+        ask_second: get("ask_second").is_some(),
+        confirmed: None,
         command: get("command"),
         expires: get("expires").map(|text| api::span(&text)).transpose()?,
     })
 }
 
 fn outcome(done: &Ordered) -> (StatusCode, Markup) {
+    if let Some(until) = done.waits {
+        let words = html! { p { "Nothing is ordered yet. A second person must confirm it on this page until " (layout::moment(until)) "." } };
+        return (StatusCode::ACCEPTED, html! { div.notice.wait role="status" { (words) } });
+    }
     match &done.answer {
         Some((None, detail)) => {
             (StatusCode::OK, html! { div.notice.good role="status" { p { "Taken by the member: " (detail) "." } } })
@@ -136,6 +147,7 @@ fn body(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: &Ma
             }
             (settle(seen, now))
             @if let Some(look) = &o.look_at { p.look { strong { "The target's own page proves it: " } (outside(look)) } }
+            (form::waiting(view, &listed.key, seen))
             h2 { "What can be ordered" }
             (form::orders(view, &listed.key, seen))
             @if let Some(plan) = &o.proposal { h2 { "The plan" } pre { (plan) } }

@@ -9,13 +9,14 @@ use maud::{Markup, html};
 use crate::console::Console;
 use crate::console::api::Asked;
 use crate::console::audit::{Came, Entry};
-use crate::console::people::secret;
+use crate::console::people::{Person, secret};
 use crate::console::problem;
 use crate::console::search::{escape, pairs};
 use crate::error::{Error, Fault, Result, codes};
+use crate::time::WallTime;
 
 use super::operation::form_refused;
-use super::{Page, View, Visitor, cookie, html_page, layout, redirect, secure, session_cookie};
+use super::{Page, View, Visitor, cookie, html_page, issuer, layout, redirect, secure, session_cookie};
 
 /// The cookie that the sign-in form belongs to.
 const BEFORE: &str = "readback-form";
@@ -30,7 +31,7 @@ pub fn first(page: Page, asked: &Asked) -> Response {
 
 /// The form, and what it sends.
 pub fn serve(console: &Arc<Console>, post: bool, asked: &Asked) -> Response {
-    if console.people.is_none() {
+    if !console.signs_in() {
         return redirect("/");
     }
     if !post {
@@ -43,7 +44,7 @@ pub fn serve(console: &Arc<Console>, post: bool, asked: &Asked) -> Response {
 }
 
 /// Only a place of ours: another site must not be gone to from here.
-fn to(asked: &Asked) -> String {
+pub fn to(asked: &Asked) -> String {
     let to = pairs(&asked.query).into_iter().find(|(name, _)| name == "to").map(|(_, to)| to).unwrap_or_default();
     let ours =
         to.starts_with('/') && !to.starts_with("//") && !to.contains('\\') && !to.chars().any(char::is_control) && to.is_ascii();
@@ -65,31 +66,33 @@ fn begin(console: &Console, asked: &Asked) -> Result<Response> {
     })?;
     // A session that nobody could account for does not begin.
     console.books.audit(&Entry::new(now, &person.name, &asked.from, "sign_in", Came::SignedIn))?;
-    let value = console.sessions.begin(&person, now);
-    let age = console.sessions.lasts.as_secs();
     let mut response = redirect(&to(asked));
-    set(
-        &mut response,
-        &format!(
-            "{}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{}",
-            session_cookie(console, &asked.headers),
-            tls_only(console, asked)
-        ),
-    );
+    start(console, asked, &person, now.plus(console.sessions.lasts), &mut response);
     Ok(response)
 }
 
-fn tls_only(console: &Console, asked: &Asked) -> &'static str {
+/// Gives the browser a session that lasts until then.
+pub fn start(console: &Console, asked: &Asked, person: &Person, until: WallTime, response: &mut Response) {
+    let value = console.sessions.begin(person, until);
+    let age = until.since(console.now()).as_secs();
+    let name = session_cookie(console, &asked.headers);
+    set(response, &format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{}", tls_only(console, asked)));
+}
+
+/// What a cookie ends with where it must not go in the clear.
+pub fn tls_only(console: &Console, asked: &Asked) -> &'static str {
     if secure(console, &asked.headers) { "; Secure" } else { "" }
 }
 
-fn set(response: &mut Response, cookie: &str) {
+/// Sets a cookie.
+pub fn set(response: &mut Response, cookie: &str) {
     if let Ok(value) = HeaderValue::from_str(cookie) {
         response.headers_mut().append(header::SET_COOKIE, value);
     }
 }
 
-fn form(console: &Arc<Console>, asked: &Asked, e: Option<&Error>) -> Response {
+/// The page that signs in, with what went wrong.
+pub fn form(console: &Console, asked: &Asked, e: Option<&Error>) -> Response {
     let before = secret();
     let status = e.map_or(StatusCode::OK, problem::status);
     let mut response = html_page(status, shown(console, asked, &before, e));
@@ -108,12 +111,17 @@ fn shown(console: &Console, asked: &Asked, before: &str, e: Option<&Error>) -> M
             main id="main" {
                 h1 { "Readback · " (console.app) }
                 @if let Some(e) = e { (layout::problem(e)) }
-                form.order.card method="post" action={ "/sign-in?to=" (escape(&to(asked))) } {
-                    input type="hidden" name="form" value=(console.sessions.form_token(before));
-                    label for="token" { "Your token" input id="token" type="password" name="token" required autocomplete="current-password" autofocus; }
-                    button { "Sign in" }
+                @if let Some(oidc) = &console.oidc {
+                    p { a.button href={ "/sign-in/oidc?to=" (escape(&to(asked))) } { "Sign in with " (oidc.host) } }
                 }
-                p.soft { "Whoever runs this makes tokens by " code { "readback console token" } "." }
+                @if console.people.is_some() {
+                    form.order.card method="post" action={ "/sign-in?to=" (escape(&to(asked))) } {
+                        input type="hidden" name="form" value=(console.sessions.form_token(before));
+                        label for="token" { "Your token" input id="token" type="password" name="token" required autocomplete="current-password" autofocus[console.oidc.is_none()]; }
+                        button { "Sign in" }
+                    }
+                    p.soft { "Whoever runs this makes tokens by " code { "readback console token" } "." }
+                }
             }
         },
     )
@@ -132,8 +140,10 @@ pub fn out(view: &View<'_>, asked: &Asked) -> Result<Response> {
     }
     let now = view.console.now();
     view.console.sessions.end(claim, now);
-    view.console.note(&Entry::new(now, &person.name, &asked.from, "sign_out", Came::SignedOut));
-    let mut response = redirect("/sign-in");
+    let mut entry = Entry::new(now, &person.name, &asked.from, "sign_out", Came::SignedOut);
+    entry.session = Some(claim.id());
+    view.console.note(&entry);
+    let mut response = issuer::leave(view.console, person, asked);
     let name = session_cookie(view.console, &asked.headers);
     set(&mut response, &format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{}", tls_only(view.console, asked)));
     Ok(response)

@@ -1,7 +1,11 @@
 //! The console over HTTP, on the in-process log, with a member that answers commands by the real rules.
 
+mod issuer;
 mod live;
+mod oidc;
 mod orders;
 mod pages;
+mod second;
 mod served;
 mod signing;
+mod submit;

@@ -215,7 +215,7 @@ fn the_document_names_the_routes_that_exist() {
     for (path, methods) in paths {
         let methods: Vec<&String> = methods.as_object().expect("methods").keys().collect();
         let [method] = methods[..] else { panic!("{path}: {methods:?}") };
-        let concrete = path.replace("{operation}", "op-1").replace("{letter}", &letter);
+        let concrete = path.replace("{operation}", "op-1").replace("{letter}", &letter).replace("{to}", super::submit::TOPIC);
         let bearer = format!("Bearer {}", s.tokens["vera"]);
         let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
         let got = s.send(&method.to_uppercase(), &concrete, &headers, "{}");
@@ -224,7 +224,7 @@ fn the_document_names_the_routes_that_exist() {
         assert_eq!(s.send(other, &concrete, &headers, "").status, 405, "{path}");
     }
     let orders = ROUTES.iter().filter(|r| r.call.orders()).count();
-    assert_eq!((orders, ROUTES.iter().filter(|r| r.call == api::Call::Session).count()), (7, 1));
+    assert_eq!((orders, ROUTES.iter().filter(|r| r.call == api::Call::Session).count()), (9, 1));
     // Every reference leads somewhere.
     let text = document.to_string();
     for part in text.split("\"$ref\":\"#").skip(1) {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::admin::{AdminServer, Health};
+use crate::config::{OidcSection, Secret, SecretRef};
 use crate::console::books::Subject;
 use crate::console::people::{Role, make};
 use crate::console::server::router;
@@ -67,6 +68,11 @@ impl Got {
     }
 }
 
+/// A clock that stands at the present.
+pub fn a_clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Now { wall: SystemClock.now().wall, mono: MonoTime(1_000) }))
+}
+
 impl Served {
     /// With people who may sign in, and a member.
     pub fn new() -> Self {
@@ -75,13 +81,16 @@ impl Served {
 
     /// With or without people and member.
     pub fn with(people: bool, member: bool) -> Self {
-        let wall = SystemClock.now().wall;
-        let clock = Arc::new(ManualClock::at(Now { wall, mono: MonoTime(1_000) }));
+        Self::at(a_clock(), people, None, member, None)
+    }
+
+    /// With tokens or not, an issuer, a member or not, and what sessions are signed with.
+    pub fn at(clock: Arc<ManualClock>, people: bool, oidc: Option<OidcSection>, member: bool, secret: Option<&str>) -> Self {
         let cluster = MemoryCluster::with(Arc::new(SystemClock), Limits { wait: true, ..Limits::default() });
         let app = ApplicationId::new(APP);
         let topic = |name: TopicName| NewTopic { name, partitions: 1, replication: 1, config: BTreeMap::new() };
         let ours = [topics::changelog(&app, "operations"), topics::ledger_changelog(&app), topics::commands(&app)];
-        let users = ["orders.dead", "shipments"].map(TopicName::new);
+        let users = ["orders.dead", "shipments", super::submit::TOPIC].map(TopicName::new);
         let all: Vec<NewTopic> = ours.into_iter().chain(users).map(topic).collect();
         cluster.admin().and_then(|a| a.create(&all)).expect("creates");
         let dir = tempfile::tempdir().expect("a directory");
@@ -95,8 +104,9 @@ impl Served {
         std::fs::write(&file, lines).expect("writes");
         let settings = Settings {
             tokens: people.then_some(file),
+            oidc,
             session: Duration::from_secs(3_600),
-            session_secret: None,
+            session_secret: secret.map(|s| SecretRef::Literal(Secret::new(s))),
             listen: "127.0.0.1:0".to_owned(),
         };
         let mut console = Console::start(&cluster, &app, &settings, clock.clone()).expect("starts");
@@ -108,6 +118,7 @@ impl Served {
         console = console.of(Subject { application, config: Default::default(), warnings });
         console.answer_within = if member { SPAN } else { Duration::from_millis(300) };
         console.body_within = Duration::from_secs(2);
+        console.doors = super::submit::doors();
         console.look_every = Duration::from_millis(50);
         console.dead_letters = Some(TopicName::new("orders.dead"));
         let until = Instant::now() + SPAN;

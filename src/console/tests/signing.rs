@@ -156,7 +156,8 @@ fn without_sign_in_it_is_read_only_and_stays_on_this_machine() {
         assert_eq!(s.send("GET", "/api/v1/unknowns", &[("Host", host)], "").status, 200, "{host}");
     }
     let start = |listen: &str| {
-        let settings = Settings { tokens: None, session: Duration::from_secs(1), session_secret: None, listen: listen.to_owned() };
+        let settings =
+            Settings { tokens: None, oidc: None, session: Duration::from_secs(1), session_secret: None, listen: listen.to_owned() };
         let cluster = MemoryCluster::new(Arc::new(SystemClock));
         Console::start(&cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)
     };
@@ -174,6 +175,7 @@ fn away_from_loopback_cookies_go_over_tls_only() {
     let s = Served::new();
     let mut settings = Settings {
         tokens: Some(s.dir.path().join("tokens")),
+        oidc: None,
         session: Duration::from_secs(1),
         session_secret: None,
         listen: "0.0.0.0:0".to_owned(),
@@ -213,6 +215,7 @@ fn a_session_secret_that_is_short_is_refused() {
     let start = |secret: &str| {
         let settings = Settings {
             tokens: Some(s.dir.path().join("tokens")),
+            oidc: None,
             session: Duration::from_secs(1),
             session_secret: Some(SecretRef::Literal(Secret::new(secret))),
             listen: "127.0.0.1:0".to_owned(),
