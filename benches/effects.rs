@@ -1,11 +1,11 @@
 //! `cargo bench --bench effects [-- --effects N --rounds R]`: CPU of our process per confirmed effect (operations and effect
 //! unit, journal included), against a bare HTTP loop that does the same calls with nothing around them. The target is a process
-//! of its own, so neither side pays for it.
+//! of its own, so neither side pays for it. *Effect stage alone*: sends are paused until every request is admitted and its intent
+//! written, and what counts is from there on.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,16 @@ fn main() {
 /// A side: its name, and how it is run.
 enum Side {
     Bare { kept: bool },
-    Readback { confirm: &'static str },
+    Readback { confirm: &'static str, counts: Counts },
+}
+
+/// What of our process counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    /// From request to confirmation, both units.
+    Whole,
+    /// From the intent to the confirmation and its return.
+    Stage,
 }
 
 fn compare(arguments: &Arguments) {
@@ -44,8 +53,10 @@ fn compare(arguments: &Arguments) {
     let sides = [
         ("bare loop, connections kept", Side::Bare { kept: true }),
         ("bare loop, a connection per call", Side::Bare { kept: false }),
-        ("Readback, confirm: answer", Side::Readback { confirm: "answer" }),
-        ("Readback, confirm: readback", Side::Readback { confirm: "readback" }),
+        ("Readback, confirm: answer", Side::Readback { confirm: "answer", counts: Counts::Whole }),
+        ("the same, effect stage alone", Side::Readback { confirm: "answer", counts: Counts::Stage }),
+        ("Readback, confirm: readback", Side::Readback { confirm: "readback", counts: Counts::Whole }),
+        ("the same, effect stage alone", Side::Readback { confirm: "readback", counts: Counts::Stage }),
     ];
     let mut runs: Vec<Vec<Value>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
@@ -58,7 +69,7 @@ fn compare(arguments: &Arguments) {
                     ("effects", &effects.to_string()),
                     ("kept", &kept.to_string()),
                 ]),
-                Side::Readback { confirm } => ours(&ground, &format!("{confirm}-{round}"), confirm, effects, &target),
+                Side::Readback { confirm, counts } => ours(&ground, (confirm, *counts), round, effects, &target),
             };
             println!("{name}: {run}");
             keep("effects", &json!({ "side": name, "round": round, "machine": machine, "run": run }));
@@ -86,16 +97,33 @@ fn compare(arguments: &Arguments) {
     table(&head, &rows);
 }
 
-/// Everything is in the input before the process starts; its CPU counts from the first confirmed effect to the last.
-fn ours(ground: &Ground, name: &str, confirm: &str, effects: u64, target: &Target) -> Value {
-    let [input, results, dead] = ["in", "results", "dead"].map(|t| ground.topic(&format!("{name}-{t}")));
-    let now = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
-    ground.fill(&input, effects, &|i| {
-        (format!("op-{i:07}"), json!({ "sku": format!("A-{}", i % 100), "quantity": i % 9 + 1, "at": now }).to_string())
-    });
-    let dir = write_application(ground, name, confirm, &[input, results, dead], target);
-    let env = [("READBACK_BROKERS", ground.brokers.clone()), ("READBACK_EFFECTS__MAX_OPEN", "1000000".to_owned())];
-    let member = Member::start(&dir, &dir, &env, 0);
+/// CPU counts from the first confirmed effect to the last. Everything is in the input before the process starts; or, for the effect
+/// stage alone, everything is in the outbox before the first call is made.
+fn ours(ground: &Ground, (confirm, counts): (&str, Counts), round: u64, effects: u64, target: &Target) -> Value {
+    let name = &format!("{confirm}-{}-{round}", if counts == Counts::Whole { "whole" } else { "stage" });
+    let topics = ["in", "results", "dead"].map(|t| ground.topic(&format!("{name}-{t}")));
+    let app = format!("{}-{name}", ground.run);
+    let url = format!("http://127.0.0.1:{}", target.port);
+    let names = topics.each_ref().map(String::as_str);
+    let dir = bench::write(&ground.dir.join(name), &app, names, &url, confirm, AT_ONCE).expect("written");
+    let open = if counts == Counts::Whole { "1000000" } else { "500" };
+    let env = [("READBACK_BROKERS", ground.brokers.clone()), ("READBACK_EFFECTS__MAX_OPEN", open.to_owned())];
+    if counts == Counts::Whole {
+        fill(ground, &topics[0], effects);
+    }
+    let mut member = Member::start(&dir, &dir, &env, 0);
+    if counts == Counts::Stage {
+        member.wait_for_tasks(1.0);
+        let order = |verb| ["ops", verb, "--app", app.as_str(), "--everything", "--reason", "measuring", "--by", "bench"];
+        member.command(&order("pause"));
+        fill(ground, &topics[0], effects);
+        let give_up = Instant::now() + Duration::from_secs(600);
+        while member.metric("readback_operations_admitted_total", "") < effects as f64 {
+            assert!(Instant::now() < give_up, "not all are admitted; logs are in {dir:?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        member.command(&order("resume"));
+    }
     let confirmed = || member.metric("readback_effects_ends_total", "status=\"confirmed\"");
     let (mut first, mut moved) = (None, (Instant::now(), 0.0));
     loop {
@@ -113,11 +141,11 @@ fn ours(ground: &Ground, name: &str, confirm: &str, effects: u64, target: &Targe
     }
 }
 
-fn write_application(ground: &Ground, name: &str, confirm: &str, topics: &[String; 3], target: &Target) -> PathBuf {
-    let app = format!("{}-{name}", ground.run);
-    let [input, results, dead] = topics;
-    let url = format!("http://127.0.0.1:{}", target.port);
-    bench::write(&ground.dir.join(name), &app, [input, results, dead], &url, confirm, AT_ONCE).expect("written")
+fn fill(ground: &Ground, input: &str, effects: u64) {
+    let now = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    ground.fill(input, effects, &|i| {
+        (format!("op-{i:07}"), json!({ "sku": format!("A-{}", i % 100), "quantity": i % 9 + 1, "at": now }).to_string())
+    });
 }
 
 fn figures(effects: f64, cpu: Duration, took: Duration, rss_mb: f64) -> Value {

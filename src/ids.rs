@@ -1,22 +1,48 @@
 //! Names of things. Every identifier is a type of its own, so that none can stand in for another.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Reads a text into the one allocation that a name is.
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = Arc<str>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+    fn visit_str<E>(self, text: &str) -> Result<Arc<str>, E> {
+        Ok(shared(text))
+    }
+}
+
+/// A text to be shared. All empty ones are the same: records have many names that are not given.
+fn shared(text: &str) -> Arc<str> {
+    static EMPTY: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
+    if text.is_empty() { Arc::clone(&EMPTY) } else { text.into() }
+}
 
 /// Declares a cheap-to-clone string newtype.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(transparent)]
         pub struct $name(Arc<str>);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_str(Text).map(Self)
+            }
+        }
 
         impl $name {
             /// Takes the text as it is.
             pub fn new(text: impl AsRef<str>) -> Self {
-                Self(Arc::from(text.as_ref()))
+                Self(shared(text.as_ref()))
             }
             /// The text.
             pub fn as_str(&self) -> &str {
@@ -44,7 +70,7 @@ macro_rules! name {
         }
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(Arc::from(text))
+                Self(shared(&text))
             }
         }
         impl AsRef<str> for $name {

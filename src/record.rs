@@ -1,5 +1,7 @@
 //! Records as they come in and go out. Bytes only: what they mean is said by serdes.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::ids::{Partition, TopicName, Tp};
@@ -10,7 +12,7 @@ use crate::time::WallTime;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Its name.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// Its value, or null.
     pub value: Option<Bytes>,
 }
@@ -33,17 +35,17 @@ impl Headers {
         self.get(name).and_then(|v| std::str::from_utf8(v).ok())
     }
     /// Appends a header.
-    pub fn push(&mut self, name: impl Into<String>, value: impl Into<Bytes>) {
+    pub fn push(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) {
         self.0.push(Header { name: name.into(), value: Some(value.into()) });
     }
     /// Appends a header and returns the whole.
     #[must_use]
-    pub fn with(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) -> Self {
         self.push(name, value);
         self
     }
     /// Replaces every header of that name by one.
-    pub fn set(&mut self, name: &str, value: impl Into<Bytes>) {
+    pub fn set(&mut self, name: &'static str, value: impl Into<Bytes>) {
         self.0.retain(|h| h.name != name);
         self.push(name, value);
     }

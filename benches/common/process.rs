@@ -57,6 +57,13 @@ impl Member {
         self.child = Some(child);
     }
 
+    /// Another command of the program, on the member's cluster.
+    pub fn command(&self, words: &[&str]) {
+        let done = Command::new(env!("CARGO_BIN_EXE_readback")).args(words).envs(self.env.iter().cloned()).output();
+        let done = done.expect("it starts");
+        assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
     /// Where metrics, health and the console are served.
     pub fn port(&self) -> u16 {
         self.port

@@ -147,7 +147,7 @@ fn nothing_there() -> Refusal {
 fn as_it_came(letter: &Letter, topic: TopicName, partition: Partition) -> Going {
     let r = &letter.record;
     let mut names = r.headers.clone();
-    names.0.retain(|h| !headers::DEAD.contains(&h.name.as_str()));
+    names.0.retain(|h| !headers::DEAD.contains(&&*h.name));
     names.set(headers::REPLAY_OF, letter.place.header());
     let to = topic.to_string();
     Going { topic, partition, timestamp: r.timestamp, key: r.key.clone(), value: r.value.clone(), headers: names, to }

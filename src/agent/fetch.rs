@@ -44,7 +44,7 @@ impl InputFetcher for HttpFetcher {
             return done(FetchEnd::Unusable("the locator is no URL".into()));
         };
         let limits = CallLimits { connect: self.timeout, cut: self.timeout, body: max };
-        let call = Outgoing { to, request, secret_headers: Vec::new(), not_after: None, limits };
+        let call = Outgoing { to: Arc::new(to), request, secret_headers: Vec::new(), not_after: None, keep: false, limits };
         let sha256 = input.sha256.clone().unwrap_or_default();
         self.http.start(call, Box::new(|| true), Box::new(move |finished| done(judge(&finished, &sha256, max))));
     }

@@ -72,7 +72,10 @@ impl Step<'_> {
         self.gate();
     }
 
-    fn effect(&self) -> Result<(Ready, Seen), String> {
+    fn effect(&mut self) -> Result<(Ready, Seen), String> {
+        if let Some(rendered) = self.rendered.take() {
+            return Ok(rendered);
+        }
         let bench = self.bench.ok_or("the effect step is gone")?;
         let seen = Seen::of(&self.turn.record);
         Ok((self.desk.effect_call(bench, &self.turn.record, &seen)?, seen))

@@ -21,6 +21,8 @@ pub(super) const RECORDS: &[u8] = b"o/";
 pub(super) const TIMERS: &[u8] = b"d/";
 /// Prefix of claims.
 pub(super) const CLAIMS: &[u8] = b"g/";
+/// Prefix of what is held.
+pub(super) const HELD: &[u8] = b"h/";
 /// Prefix of inputs being fetched.
 pub(super) const FETCHES: &[u8] = b"f/";
 const UNIT: char = '\u{1f}';
@@ -33,6 +35,12 @@ pub(super) fn record_key(op: &OperationId, tenant: &Tenant, step: &StepName) -> 
 /// Where a signal for an unknown operation is held.
 pub(super) fn held_key(op: &OperationId, id: &str) -> Vec<u8> {
     format!("h/{op}{UNIT}{id}").into_bytes()
+}
+
+/// For whom something is held.
+pub(super) fn held_of(key: &[u8]) -> Option<OperationId> {
+    let (op, _) = std::str::from_utf8(key.get(HELD.len()..)?).ok()?.split_once(UNIT)?;
+    Some(OperationId::new(op))
 }
 
 /// All that is held for an operation.

@@ -6,7 +6,7 @@ use crate::outbox::{Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Tu
 use crate::time::{WallTime, show_duration};
 
 use super::admit::{Verdict, admit};
-use super::desk::{Bench, Desk, Seen};
+use super::desk::{Bench, Desk, Ready, Seen};
 use super::gate;
 use super::purse::Purse;
 
@@ -71,7 +71,7 @@ pub fn advance(record: Option<OperationRecord>, event: Event, desk: &Desk, purse
         };
     };
     let bench = desk.bench(&record.step);
-    let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench };
+    let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench, rendered: None };
     let kept = step.on(event, purse);
     step.settle(purse);
     step.settle_likeness();
@@ -98,12 +98,13 @@ fn new(intake: &Intake, asked: &WorkRequest, held: Vec<Signal>, desk: &Desk, pur
     let mut record =
         OperationRecord::admitted(request.clone(), intake.step.clone(), intake.ordering_key.clone(), intake.origin.clone(), now);
     record.remember_ms = i64::try_from(bench.pipeline.admit.remember.as_millis()).unwrap_or(i64::MAX);
-    let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench: Some(bench) };
+    let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench: Some(bench), rendered: None };
     if verdict == Verdict::Expired {
         step.expired_on_arrival();
     } else {
-        if let Err(words) = step.renders() {
-            return refuse(Status::Invalid, Why::new(codes::REQUEST_INVALID, words));
+        match step.renders() {
+            Ok(rendered) => step.rendered = rendered,
+            Err(words) => return refuse(Status::Invalid, Why::new(codes::REQUEST_INVALID, words)),
         }
         let cost = request.cost_estimate;
         if let Err(words) = purse.charge(&bench.pipeline.admit.budgets, desk.settings.partitions, cost, now) {
@@ -122,6 +123,8 @@ pub(super) struct Step<'a> {
     pub(super) turn: Turn<'a>,
     pub(super) desk: &'a Desk,
     pub(super) bench: Option<&'a Bench>,
+    /// The effect as admission rendered it, for the plan that is made of the same record at once.
+    pub(super) rendered: Option<(Ready, Seen)>,
 }
 
 impl Step<'_> {
@@ -150,16 +153,15 @@ impl Step<'_> {
 
     // ---- admit ----
 
-    /// Whether the first call can be filled in at all: else the request is invalid and uses nothing up.
-    fn renders(&self) -> Result<(), String> {
-        let (Some(bench), record) = (self.bench, &self.turn.record) else { return Ok(()) };
-        if record.request.input.locator.is_some() {
-            return Ok(());
+    /// Whether the first call can be filled in at all: else the request is invalid and uses nothing up. Answers it, where it is
+    /// the effect.
+    fn renders(&self) -> Result<Option<(Ready, Seen)>, String> {
+        let (Some(bench), record) = (self.bench, &self.turn.record) else { return Ok(None) };
+        if record.request.input.locator.is_some() || self.desk.plan_call(bench, record)?.is_some() {
+            return Ok(None);
         }
-        match self.desk.plan_call(bench, record)? {
-            Some(_) => Ok(()),
-            None => self.desk.effect_call(bench, record, &Seen::of(record)).map(|_| ()),
-        }
+        let seen = Seen::of(record);
+        Ok(Some((self.desk.effect_call(bench, record, &seen)?, seen)))
     }
 
     fn expired_on_arrival(&mut self) {

@@ -1,5 +1,6 @@
 //! The task that keeps the operations of one partition: decodes, finds the record, lets the pure step decide, writes what it says.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, Fault, codes};
@@ -30,6 +31,8 @@ pub(super) struct OperationTask {
     pub(super) sinks: Arc<Sinks>,
     partition: Partition,
     fetches: Fetches,
+    /// Operations that nobody knows yet and that something is held for, by root; may name more than there are.
+    pub(super) waiting: HashSet<OperationId>,
     pub(super) earliest: Option<WallTime>,
     seen: Now,
     dirty: bool,
@@ -92,7 +95,19 @@ impl OperationTask {
         let (tally, standing) = (Tally::new(sinks.metrics.clone()), Standing::new(sinks.metrics.clone()));
         let trail = Trail::new(sinks.tracer.clone());
         let (partition, fetches) = (seed.id.partition, Fetches::new(fetcher, wake));
-        Self { desk, sinks, partition, fetches, earliest: None, seen, dirty: false, tally, standing, trail }
+        Self {
+            desk,
+            sinks,
+            partition,
+            fetches,
+            waiting: HashSet::new(),
+            earliest: None,
+            seen,
+            dirty: false,
+            tally,
+            standing,
+            trail,
+        }
     }
 
     // ---- one record ----
@@ -290,6 +305,7 @@ impl Task for OperationTask {
                 self.fetches.restored(key.to_vec(), record.request.input, max);
             }
         }
+        self.find_waiting(cx)?;
         self.find_earliest(cx)
     }
 

@@ -46,6 +46,7 @@ impl OperationTask {
         if until <= now || full {
             return self.unheld(&stored, cx);
         }
+        self.waiting.insert(op.root());
         cx.put(STORE, &key, Some(stored))?;
         self.timer(until, &key, cx)
     }
@@ -102,9 +103,21 @@ impl OperationTask {
         Ok(())
     }
 
+    /// Notes for whom something is held: a request that nobody has spoken of before needs no look into the store.
+    pub(super) fn find_waiting(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        self.waiting.clear();
+        for entry in cx.prefix(STORE, shelf::HELD)? {
+            self.waiting.extend(shelf::held_of(&entry?.0));
+        }
+        Ok(())
+    }
+
     pub(super) fn held_for(&self, intake: &Intake, cx: &mut TxCx<'_>) -> Result<Vec<(Vec<u8>, Signal)>, TaskError> {
         let (op, tenant) = (&intake.request.operation_id, &intake.request.tenant);
         let mut found = Vec::new();
+        if !self.waiting.contains(&op.root()) {
+            return Ok(found);
+        }
         for entry in cx.prefix(STORE, &shelf::held_prefix(&op.root()))? {
             let (key, stored) = entry?;
             let signal = held_signal(&stored)?;

@@ -16,13 +16,17 @@ use crate::policy::{self, PolicySet};
 /// Renders calls of the loaded contracts.
 pub struct ContractRenderer {
     contracts: BTreeMap<ContractName, Arc<Contract>>,
+    /// What each call means to a person who approves it, as a digest.
+    definitions: BTreeMap<(ContractName, CallName), String>,
     key_secret: Vec<u8>,
 }
 
 impl ContractRenderer {
     /// Wire keys are derived under `key_secret`.
     pub fn new(contracts: BTreeMap<ContractName, Arc<Contract>>, key_secret: Vec<u8>) -> Self {
-        Self { contracts, key_secret }
+        let of = |contract: &Arc<Contract>, call: &Call| ((contract.name.clone(), call.name.clone()), definition(contract, call));
+        let definitions = contracts.values().flat_map(|c| c.calls.values().map(|call| of(c, call)).collect::<Vec<_>>()).collect();
+        Self { contracts, definitions, key_secret }
     }
 
     fn call(&self, contract: &ContractName, call: &CallName) -> std::result::Result<(&Contract, &Call), String> {
@@ -30,6 +34,12 @@ impl ContractRenderer {
         let call = found.call(call).ok_or_else(|| format!("contract `{contract}` has no call `{call}`"))?;
         Ok((found, call))
     }
+}
+
+/// Everything that a call means to a person who approves it: the whole definition, and where it goes.
+fn definition(contract: &Contract, call: &Call) -> String {
+    let text = format!("{}/{}\n{}\n{}", contract.name, contract.version, contract.target.base_url, call.definition);
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 impl Renderer for ContractRenderer {
@@ -42,19 +52,11 @@ impl Renderer for ContractRenderer {
         version: Option<&str>,
     ) -> std::result::Result<Rendered, String> {
         let (contract, call) = self.call(contract, call)?;
-        call.check(parameters).map_err(|wrong| wrong.join("; "))?;
         let wire_key = call.wire_key(&self.key_secret, key);
         let request = call.render(parameters, &wire_key, version).map_err(|e| e.source.map_or(e.doing, |why| why.to_string()))?;
         let look_at = call.look_at(parameters, &wire_key);
-        // Everything that the call means to a person who approves it: the whole definition, and where it goes.
-        let definition = format!("{}/{}\n{}\n{}", contract.name, contract.version, contract.target.base_url, call.definition);
-        Ok(Rendered {
-            contract_version: contract.version,
-            wire_key,
-            request,
-            look_at,
-            definition: hex(&Sha256::digest(definition.as_bytes())),
-        })
+        let definition = self.definitions.get(&(contract.name.clone(), call.name.clone())).cloned().unwrap_or_default();
+        Ok(Rendered { contract_version: contract.version, wire_key, request, look_at, definition })
     }
 
     fn confirms_by_answer(&self, contract: &ContractName, call: &CallName) -> bool {

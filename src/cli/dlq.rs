@@ -255,7 +255,7 @@ fn show(letter: &Letter, whole: bool, now: WallTime, format: Format) {
     let value = Output { key: r.key.clone(), value: r.value.clone(), headers: r.headers.clone(), timestamp: r.timestamp }.json();
     let shown = if whole { value } else { payload::shape(&value) };
     let names: BTreeMap<&str, Option<String>> =
-        r.headers.0.iter().map(|h| (h.name.as_str(), h.value.as_ref().map(|v| header(v)))).collect();
+        r.headers.0.iter().map(|h| (&*h.name, h.value.as_ref().map(|v| header(v)))).collect();
     let key = r.key.as_ref().map(|k| header(k));
     let bytes = r.value.as_ref().map_or(0, |v| v.len());
     if format == Format::Json {

@@ -1,11 +1,13 @@
 //! What an answer means. First match wins; whatever the contract does not speak of is unknown, never "failed".
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::compiled::AnswerRule;
 use super::{Call, Completion};
+use crate::config::CelExpr;
 use crate::http::Answer;
 use crate::intents::{AnswerClass, Cost};
 use crate::time::WallTime;
@@ -71,32 +73,32 @@ impl Call {
     pub fn proposed(&self, answer: &Answer) -> Result<Proposed, String> {
         let rules = self.compiled.proposal.as_ref().ok_or("the contract asks for no proposal")?;
         let seen = Seen::of(answer);
-        let body = match rules.body.eval(&seen.variables()).map_err(|e| format!("`proposal.body` {e}"))? {
+        let body = match rules.body.eval(&seen.variables(&rules.body)).map_err(|e| format!("`proposal.body` {e}"))? {
             Value::String(text) => text,
             Value::Null => return Err("`proposal.body` gives nothing".into()),
             other => other.to_string(),
         };
         let tokens = match &rules.tokens {
-            Some(e) => e.eval(&seen.variables()).ok().and_then(|v| v.as_i64()).unwrap_or(0),
+            Some(e) => e.eval(&seen.variables(e)).ok().and_then(|v| v.as_i64()).unwrap_or(0),
             None => 0,
         };
         let bytes = i64::try_from(answer.body.len()).unwrap_or(i64::MAX);
         Ok(Proposed { body, cost: Cost { tokens, bytes, tool_calls: 1 } })
     }
 
-    fn matched(&self, seen: &Seen) -> (AnswerClass, Option<String>) {
+    fn matched(&self, seen: &Seen<'_>) -> (AnswerClass, Option<String>) {
         let dedupe = self.dedupe.as_ref();
-        if dedupe.is_some_and(|d| d.other_body == Some(seen.code)) {
+        if dedupe.is_some_and(|d| d.other_body == Some(seen.answer.status)) {
             return (AnswerClass::KeyConflict, None);
         }
-        if dedupe.is_some_and(|d| d.while_running == Some(seen.code)) {
+        if dedupe.is_some_and(|d| d.while_running == Some(seen.answer.status)) {
             return (AnswerClass::InProgress, None);
         }
-        if let Some(class) = self.fenced(seen.code) {
+        if let Some(class) = self.fenced(seen.answer.status) {
             return (class, None);
         }
-        for rule in self.compiled.answers.iter().filter(|r| r.covers(seen.code)) {
-            match rule.when.as_ref().map(|when| when.eval_bool(&seen.variables())) {
+        for rule in self.compiled.answers.iter().filter(|r| r.covers(seen.answer.status)) {
+            match rule.when.as_ref().map(|when| when.eval_bool(&seen.variables(when))) {
                 Some(Ok(false)) => continue,
                 // An answer that the predicate can't be asked about is not the answer that the contract describes; the rules
                 // below were written for what the ones above let through.
@@ -108,38 +110,54 @@ impl Call {
     }
 }
 
-/// An answer as expressions see it.
-pub(super) struct Seen {
-    code: u16,
+/// An answer as expressions see it; each part is made when the first expression reads it.
+pub(super) struct Seen<'a> {
+    answer: &'a Answer,
     status: Value,
-    headers: Value,
-    pub(super) body: Value,
+    headers: OnceCell<Value>,
+    body: OnceCell<Value>,
 }
 
-impl Seen {
-    /// The body is read as JSON only where the answer says that it is (C073); else it is null.
-    pub(super) fn of(answer: &Answer) -> Seen {
-        let media =
-            answer.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let is_json = media == "application/json" || media.ends_with("+json");
-        let body = if is_json { serde_json::from_slice(&answer.body).unwrap_or(Value::Null) } else { Value::Null };
-        let mut headers = Map::new();
-        for (name, value) in &answer.headers {
-            headers.entry(name.clone()).or_insert_with(|| Value::from(value.as_str()));
-        }
-        Seen { code: answer.status, status: answer.status.into(), headers: headers.into(), body }
+/// What stands for a part that nobody reads.
+const UNREAD: Value = Value::Null;
+
+impl<'a> Seen<'a> {
+    pub(super) fn of(answer: &'a Answer) -> Self {
+        Seen { answer, status: answer.status.into(), headers: OnceCell::new(), body: OnceCell::new() }
     }
 
-    /// The variables of `answers` and of a readback.
-    pub(super) fn variables(&self) -> [(&'static str, &Value); 3] {
-        [("status", &self.status), ("headers", &self.headers), ("body", &self.body)]
+    /// The body, read as JSON only where the answer says that it is (C073); else null.
+    pub(super) fn body(&self) -> &Value {
+        self.body.get_or_init(|| {
+            let stated = self.answer.header("content-type").unwrap_or_default();
+            let media = stated.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            let is_json = media == "application/json" || media.ends_with("+json");
+            if is_json { serde_json::from_slice(&self.answer.body).unwrap_or(Value::Null) } else { Value::Null }
+        })
+    }
+
+    fn headers(&self) -> &Value {
+        self.headers.get_or_init(|| {
+            let mut headers = Map::new();
+            for (name, value) in &self.answer.headers {
+                headers.entry(name.clone()).or_insert_with(|| Value::from(value.as_str()));
+            }
+            headers.into()
+        })
+    }
+
+    /// The variables of `answers` and of a readback, as far as this expression reads them.
+    pub(super) fn variables(&self, e: &CelExpr) -> [(&'static str, &Value); 3] {
+        let headers = if e.mentions("headers") { self.headers() } else { &UNREAD };
+        let body = if e.mentions("body") { self.body() } else { &UNREAD };
+        [("status", &self.status), ("headers", headers), ("body", body)]
     }
 
     /// A rule's meaning. Where the evidence it names isn't there, the answer is not what the contract describes.
     fn under(&self, rule: &AnswerRule) -> (AnswerClass, Option<String>) {
         match &rule.evidence {
             None => (rule.means, None),
-            Some(evidence) => match evidence.eval(&self.variables()).ok().and_then(|v| reference(&v)) {
+            Some(evidence) => match evidence.eval(&self.variables(evidence)).ok().and_then(|v| reference(&v)) {
                 Some(text) => (rule.means, Some(text)),
                 None => (AnswerClass::Unknown, None),
             },

@@ -116,13 +116,15 @@ impl ReadbackRules {
             return Err(format!("the readback was answered with {}", page.status));
         }
         let seen = Seen::of(page);
-        if seen.body.is_null() {
+        if seen.body().is_null() {
             return Err("the readback's answer is not JSON".into());
         }
         let bound = call.bound(parameters, key);
-        let mut variables = seen.variables().to_vec();
-        variables.extend(bound.iter().map(|(n, v)| (n.as_str(), v)));
-        let ask = |name: &str, e: &CelExpr| e.eval(&variables).map_err(|why| format!("`{name}` {why}"));
+        let ask = |name: &str, e: &CelExpr| {
+            let own = bound.iter().map(|(n, v)| (n.as_str(), v));
+            let variables: Vec<_> = seen.variables(e).into_iter().chain(own).collect();
+            e.eval(&variables).map_err(|why| format!("`{name}` {why}"))
+        };
         self.take_in(ask("ours", &self.ours)?, found)?;
         if let Some(same_key) = &self.same_key {
             found.key_seen |= !items(ask("same_key", same_key)?)?.is_empty();

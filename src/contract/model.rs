@@ -333,6 +333,21 @@ pub enum Promise {
     DuplicatesCounted,
 }
 
+impl Promise {
+    /// Whether an attempt that may have been sent is settled without a person and without a duplicate.
+    pub fn resolves_itself(self) -> bool {
+        match self {
+            Promise::AtMostOneKeyed
+            | Promise::AtMostOneKeyedWhile(_)
+            | Promise::AtMostOneConditional
+            | Promise::AtMostOneCreated
+            | Promise::AtMostOneFenced(_)
+            | Promise::AtMostOneReadback => true,
+            Promise::AtMostOneReadbackPerson | Promise::AtMostOnePerson | Promise::DuplicatesCounted => false,
+        }
+    }
+}
+
 impl Call {
     /// What may be printed for this call.
     pub fn promise(&self) -> Promise {

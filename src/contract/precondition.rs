@@ -96,7 +96,8 @@ impl Call {
         if answer.status != 200 {
             return Err(format!("the read of the version was answered with {}", answer.status));
         }
-        let value = rules.version.eval(&answers::Seen::of(answer).variables()).map_err(|why| format!("`version` {why}"))?;
+        let value =
+            rules.version.eval(&answers::Seen::of(answer).variables(&rules.version)).map_err(|why| format!("`version` {why}"))?;
         answers::reference(&value).map(Some).ok_or_else(|| "`version` gives no text or number".to_owned())
     }
 

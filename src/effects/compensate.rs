@@ -62,7 +62,7 @@ impl EffectTask {
         }
         ledger::save_body(cx, &op, &LedgerBody { request: intent.request, parameters: intent.parameters })?;
         ledger::opened(cx, &op, &fresh)?;
-        ledger::save(cx, &op, &fresh)?;
+        ledger::save(cx, &op, &fresh, None)?;
         let said = results::of(&fresh, ResultKind::State, now);
         results::emit(cx, &self.config, &said, fresh.traceparent.as_deref())?;
         for (command, reply) in answers {

@@ -64,6 +64,10 @@ pub trait Judge: Send + Sync {
 
 /// Whether policy lets an operation be sent now. All else that is checked before a send stands in `permission`.
 pub trait Guard: Send + Sync {
+    /// Whether it has anything to ask about this operation: only then the parameters are read from the ledger.
+    fn asks(&self, _operation: &LedgerRecord) -> bool {
+        true
+    }
     /// `Err` says why not.
     fn may_send(&self, operation: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial>;
 }
@@ -73,6 +77,9 @@ pub trait Guard: Send + Sync {
 pub struct Unguarded;
 
 impl Guard for Unguarded {
+    fn asks(&self, _: &LedgerRecord) -> bool {
+        false
+    }
     fn may_send(&self, _: &LedgerRecord, _: &Parameters, _: WallTime) -> Result<(), Denial> {
         Ok(())
     }
@@ -86,14 +93,18 @@ pub struct CallSpec {
     pub path: String,
     /// The path of its readback, likewise.
     pub read_path: String,
-    /// The target: permits and breakers are counted by it.
+    /// The target: permits and breakers of its calls are counted by it.
     pub target: String,
+    /// The gate of its readbacks.
+    pub read_gate: String,
     /// Facts and assumptions.
     pub rules: Rules,
     /// What the contract says about answers.
     pub judge: Arc<dyn Judge>,
     /// Where calls go.
-    pub to: Destination,
+    pub to: Arc<Destination>,
+    /// Whether calls may go over kept connections; questions always may.
+    pub keep: bool,
     /// Secrets, read at send time.
     pub credentials: Vec<Credentials>,
     /// Limits of one call.
@@ -113,9 +124,11 @@ impl CallSpec {
             path: call.path_template(),
             read_path: call.readback_path_template(),
             target: contract.name.to_string(),
+            read_gate: super::readback::gate(contract.name.as_str()),
             rules: Rules::of(call, host),
             judge,
-            to: Destination { base_url: t.base_url.clone(), hosts: t.hosts.clone(), private: t.private },
+            to: Arc::new(Destination { base_url: t.base_url.clone(), hosts: t.hosts.clone(), private: t.private }),
+            keep: call.promise().resolves_itself(),
             credentials: t.credentials.clone(),
             limits: CallLimits { connect: call.budget.connect, cut: call.budget.timeout, body: call.budget.answer },
             concurrency: call.budget.concurrency,

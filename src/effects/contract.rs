@@ -95,6 +95,9 @@ impl Judge for Asked {
 pub struct Policies(pub BTreeMap<StepName, PolicySet>);
 
 impl Guard for Policies {
+    fn asks(&self, r: &LedgerRecord) -> bool {
+        self.0.contains_key(&r.step)
+    }
     fn may_send(&self, r: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial> {
         let Some(set) = self.0.get(&r.step) else { return Ok(()) };
         let plan = Value::Object(parameters.0.clone());

@@ -215,7 +215,7 @@ pub struct Desk {
 
 impl Desk {
     /// Hands a call to the network.
-    pub fn call(&self, p: PendingCall) {
+    pub fn call(&self, mut p: PendingCall) {
         let desk = self.clone();
         let stamp = p.spec.judge.stamp(p.journalled_at);
         let signed = stamp.as_ref().map(|(_, at)| p.spec.judge.signature(at, &p.wire_key, &p.request));
@@ -232,14 +232,15 @@ impl Desk {
                 return desk.called(p, Finished { wire, began: now, ended: now, target_date: None });
             }
         };
-        let mut request = p.request.clone();
+        let mut request = std::mem::take(&mut p.request);
         request.headers.extend(stamp.map(|(name, value)| Pair { name, value }));
         spans::tell(self.shared.tracer(), p.trace.as_ref(), &mut request);
         let outgoing = Outgoing {
-            to: p.spec.to.clone(),
+            to: Arc::clone(&p.spec.to),
             request,
             secret_headers: secrets,
             not_after: Some(p.not_after),
+            keep: p.spec.keep,
             limits: p.spec.limits,
         };
         let handover = Arc::clone(&p.handover);

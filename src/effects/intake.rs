@@ -157,11 +157,11 @@ impl EffectTask {
 
     fn command(&mut self, op: &Op, said: &Control, command: Command, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let burns = matches!(command.kind, CommandKind::Cancel | CommandKind::Revoke | CommandKind::Resolve);
-        match ledger::load(cx, op)? {
-            Some(r) => {
+        match ledger::load_to_change(cx, op)? {
+            Some((r, was)) => {
                 let burned = if burns { self.burn_open(&r) } else { Vec::new() };
                 let events = vec![Event::Command { command: Box::new(command), burned }];
-                self.drive(Drive { op, before: Some(r.clone()), record: r, events }, cx)
+                self.drive(Drive { op, before: Some(was), record: r, events }, cx)
             }
             None => {
                 let r = LedgerRecord::held(said.key(), said.deadline);
@@ -175,12 +175,12 @@ impl EffectTask {
     }
 
     fn hearsay(&mut self, op: &Op, said: &Control, h: Hearsay, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        if let Some(r) = ledger::load(cx, op)? {
+        if let Some((r, was)) = ledger::load_to_change(cx, op)? {
             // What others heard of a proposal holds no proposal: it would end confirmed with nothing to plan by. It is asked again.
             if r.kind == IntentKind::Proposal {
                 return Ok(());
             }
-            return self.drive(Drive { op, before: Some(r.clone()), record: r, events: vec![Event::Hearsay(h)] }, cx);
+            return self.drive(Drive { op, before: Some(was), record: r, events: vec![Event::Hearsay(h)] }, cx);
         }
         let gone = LedgerRecord::held(said.key(), said.deadline);
         let mut orphan = results::of(&gone, ResultKind::OrphanHearsay, cx.now().wall);

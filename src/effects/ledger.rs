@@ -1,6 +1,8 @@
 //! The ledger's store: `s/<op>` status, `b/<op>` body, `o/<lane>/<sequence>/<op>` open operations, `c/<time>/<op>` closed ones,
 //! `p/<scope>` what is paused, `w/<contract>/<key>` operations whose target tells by itself how they ended.
 
+use bytes::Bytes;
+
 use crate::error::{Error, Fault, codes};
 use crate::ids::{ContractName, OperationKey, OrderingKey};
 use crate::intents::Switch;
@@ -10,12 +12,25 @@ use crate::task::{TaskError, TxCx};
 use crate::time::WallTime;
 
 use super::config::LEDGER;
-use super::status::{LedgerBody, LedgerRecord};
+use super::results;
+use super::status::{LedgerBody, LedgerRecord, Phase};
 
 const SEPARATOR: char = '\u{1f}';
 
 /// An operation as the ledger's keys have it.
 pub type Op = String;
+
+/// A status before a step.
+pub struct Was {
+    /// What readers of results had seen.
+    pub visible: results::Visible,
+    /// Where it stood.
+    pub phase: Phase,
+    /// How many flags it had.
+    pub flags: usize,
+    /// As the ledger has it.
+    bytes: Bytes,
+}
 
 /// An operation's key text.
 pub fn op(key: &OperationKey) -> Op {
@@ -47,9 +62,21 @@ fn decode(stored: &Stored) -> Result<LedgerRecord, Error> {
     })
 }
 
-/// Writes the status of an operation.
-pub fn save(cx: &mut TxCx<'_>, op: &str, r: &LedgerRecord) -> Result<(), TaskError> {
-    cx.put(LEDGER, &key('s', op), Some(Stored::bytes(internal::encode(r)?)))
+/// The status of an operation, to go on with; and as it was, to tell what has changed.
+pub fn load_to_change(cx: &mut TxCx<'_>, op: &str) -> Result<Option<(LedgerRecord, Was)>, TaskError> {
+    let Some(stored) = cx.get(LEDGER, &key('s', op))? else { return Ok(None) };
+    let r = decode(&stored)?;
+    let was = Was { visible: results::visible(&r), phase: r.phase, flags: r.flags.len(), bytes: stored.value };
+    Ok(Some((r, was)))
+}
+
+/// Writes the status of an operation, where it is another one than before.
+pub fn save(cx: &mut TxCx<'_>, op: &str, r: &LedgerRecord, was: Option<&Was>) -> Result<(), TaskError> {
+    let bytes = internal::encode(r)?;
+    if was.is_some_and(|was| was.bytes == bytes) {
+        return Ok(());
+    }
+    cx.put(LEDGER, &key('s', op), Some(Stored::bytes(bytes)))
 }
 
 /// The exact request of an operation.

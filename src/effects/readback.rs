@@ -1,6 +1,8 @@
 //! One question to the target: a readback, page after page until the contract's predicates have an answer, or the version of a
 //! resource before a send. Has its own permits and breaker, so that a closed send breaker never blocks it.
 
+use std::sync::Arc;
+
 use crate::http::{Answer, Finished, NotSent, Outgoing, Wire};
 use crate::intents::AnswerClass;
 use crate::time::WallTime;
@@ -47,8 +49,9 @@ impl Reading {
         let mut request = request;
         spans::tell(self.desk.shared.tracer(), self.read.trace.as_ref(), &mut request);
         self.method.clone_from(&request.method);
-        let outgoing = Outgoing { to: spec.to.clone(), request, secret_headers, not_after: None, limits: spec.limits };
-        let http = std::sync::Arc::clone(&self.desk.http);
+        let outgoing =
+            Outgoing { to: Arc::clone(&spec.to), request, secret_headers, not_after: None, keep: true, limits: spec.limits };
+        let http = Arc::clone(&self.desk.http);
         http.start(outgoing, Box::new(|| true), Box::new(move |finished| self.answered(finished)));
     }
 
@@ -84,7 +87,7 @@ impl Reading {
             Wire::NotSent(NotSent::Burned) => return,
             _ => AnswerClass::Unknown,
         };
-        self.desk.report(&self.read.spec, &gate(&self.read.spec.target), f, class, None);
+        self.desk.report(&self.read.spec, &self.read.spec.read_gate, f, class, None);
     }
 
     /// No answer, or none that says anything.

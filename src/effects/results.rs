@@ -2,7 +2,7 @@
 
 use crate::error::Code;
 use crate::ids::{OperationId, StepName, TopicName, partition_of};
-use crate::intents::{Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, dead, headers};
+use crate::intents::{AckLevel, Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, dead, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
 use crate::task::{TaskError, TxCx};
@@ -40,7 +40,10 @@ pub fn of(r: &LedgerRecord, kind: ResultKind, at: WallTime) -> ResultRecord {
 }
 
 /// What of a record readers of results can see; a change of it is a change of state.
-pub fn visible(r: &LedgerRecord) -> (Status, crate::intents::AckLevel, usize, usize, Option<i32>) {
+pub type Visible = (Status, AckLevel, usize, usize, Option<i32>);
+
+/// What they can see of it now.
+pub fn visible(r: &LedgerRecord) -> Visible {
     (r.shown(), r.ack, r.flags.len(), r.attempts.len(), r.code)
 }
 

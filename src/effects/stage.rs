@@ -16,9 +16,8 @@ use super::config::CallSpec;
 use super::decide::{Action, Facts, Stamp, apply, decide, journal};
 use super::dispatch::{Pending, PendingCall, PendingRead, Question};
 use super::fold::{Event, fold};
-use super::ledger::{self, Op};
+use super::ledger::{self, Op, Was};
 use super::permission::{Denial, last_look};
-use super::readback::gate;
 use super::results;
 use super::rules::{Rule, Rules};
 use super::spans::Traced;
@@ -30,7 +29,7 @@ pub(super) struct Drive<'a> {
     /// Which.
     pub op: &'a Op,
     /// As the ledger has it; `None` = new.
-    pub before: Option<LedgerRecord>,
+    pub before: Option<Was>,
     /// As it goes on.
     pub record: LedgerRecord,
     /// What has happened.
@@ -52,8 +51,8 @@ impl EffectTask {
 
     /// Goes on with an operation that the ledger has.
     pub(super) fn advance(&mut self, op: &Op, events: Vec<Event>, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        let Some(r) = ledger::load(cx, op)? else { return Ok(()) };
-        self.drive(Drive { op, before: Some(r.clone()), record: r, events }, cx)
+        let Some((record, was)) = ledger::load_to_change(cx, op)? else { return Ok(()) };
+        self.drive(Drive { op, before: Some(was), record, events }, cx)
     }
 
     /// Folds, decides until there is nothing to do now, and writes what has changed.
@@ -106,7 +105,7 @@ impl EffectTask {
                     if let Some(spec) = &spec {
                         let reads = if self.is_paused(r) { !facts.read_permit } else { facts.permit };
                         if reads || r.phase == Phase::Ended {
-                            self.starve(op, r, (gate(&spec.target), spec.concurrency), now);
+                            self.starve(op, r, (spec.read_gate.clone(), spec.concurrency), now);
                         } else if !self.is_paused(r) {
                             self.starve(op, r, (spec.target.clone(), spec.concurrency), now);
                         }
@@ -116,7 +115,7 @@ impl EffectTask {
                 (Action::Forget, _) => return Ok(None),
                 (Action::Journal(_), Some(_)) if !asked => {
                     asked = true;
-                    let parameters = parameters(op, cx)?;
+                    let parameters = if self.config.guard.asks(r) { parameters(op, cx)? } else { Parameters::default() };
                     // A compensation was ordered by a person, and is what was approved with the effect.
                     denied = match r.operation_id.is_undo() {
                         true => None,
@@ -159,7 +158,7 @@ impl EffectTask {
         Facts {
             lane_free: self.index.free(op) || spec.is_some_and(at_once),
             permit: !self.stopping && !self.is_paused(r) && spec.is_some_and(|s| free(&s.target, s)),
-            read_permit: !self.stopping && spec.is_some_and(|s| free(&gate(&s.target), s)),
+            read_permit: !self.stopping && spec.is_some_and(|s| free(&s.read_gate, s)),
             reading: self.reading.contains(op),
             drift: spec.is_some_and(|s| shared.drift(&s.target)),
             denied,
@@ -230,7 +229,7 @@ impl EffectTask {
         cx: &mut TxCx<'_>,
     ) -> Result<(), TaskError> {
         let now = cx.now();
-        let Some(permit) = self.config.shared.take(&gate(&spec.target), spec.concurrency, now.mono) else { return Ok(()) };
+        let Some(permit) = self.config.shared.take(&spec.read_gate, spec.concurrency, now.mono) else { return Ok(()) };
         let parameters = parameters(op, cx)?;
         let asked = match question {
             Question::Effect => Event::ReadStarted,
@@ -260,7 +259,7 @@ impl EffectTask {
     fn write(
         &mut self,
         op: &Op,
-        before: Option<&LedgerRecord>,
+        before: Option<&Was>,
         r: &mut LedgerRecord,
         rules: &Rules,
         due: Option<WallTime>,
@@ -268,22 +267,20 @@ impl EffectTask {
     ) -> Result<(), TaskError> {
         let now = cx.now().wall;
         let changed = match before {
-            Some(b) => results::visible(b) != results::visible(r),
+            Some(b) => b.visible != results::visible(r),
             None => !matches!(r.phase, Phase::Held | Phase::Queued),
         };
         if changed {
             r.version += 1;
             results::emit(cx, &self.config, &results::of(r, ResultKind::State, now), r.traceparent.as_deref())?;
         }
-        if before != Some(r) {
-            ledger::save(cx, op, r)?;
-        }
+        ledger::save(cx, op, r, before)?;
         let was_ended = before.is_some_and(|b| b.phase == Phase::Ended);
         if r.phase == Phase::Ended && !was_ended {
             results::tell(cx, &self.config, r, ReturnKind::Closed, None, now)?;
             self.config.shared.measure(|m| m.ended(r.shown()));
         }
-        let known = before.map_or(0, |b| b.flags.len());
+        let known = before.map_or(0, |b| b.flags);
         self.config.shared.measure(|m| r.flags.iter().skip(known).for_each(|f| m.flagged(*f)));
         self.place(op, r, rules, due, cx)
     }

@@ -2,11 +2,11 @@
 //! between can widen the send window.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -115,44 +115,87 @@ impl Gate {
     }
 }
 
-/// A socket behind its gate.
-pub(super) struct Gated {
+/// A connection's socket, and the call that is on it: none while the connection is kept for the next one.
+pub(super) struct Line {
     tcp: TcpStream,
-    gate: Arc<Gate>,
+    gate: Mutex<Option<Arc<Gate>>>,
 }
 
-impl Gated {
-    pub(super) fn new(tcp: TcpStream, gate: Arc<Gate>) -> Self {
-        Self { tcp, gate }
+impl Line {
+    pub(super) fn new(tcp: TcpStream, gate: Arc<Gate>) -> Arc<Self> {
+        Arc::new(Self { tcp, gate: Mutex::new(Some(gate)) })
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Option<Arc<Gate>>> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on its bytes are this call's.
+    pub(super) fn carry(&self, gate: Arc<Gate>) {
+        *self.gate() = Some(gate);
+    }
+
+    /// Its call is over, the answer whole: until the next one not a byte may leave.
+    pub(super) fn rest(&self) {
+        *self.gate() = None;
+    }
+
+    /// Whether the other side is still there and has said nothing: neither an end nor a byte waits to be read.
+    pub(super) fn is_silent(&self) -> bool {
+        let peeked = socket2::SockRef::from(&self.tcp).peek(&mut [MaybeUninit::uninit()]);
+        matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
 /// On a cut the connection is reset: otherwise the kernel would go on sending what it has buffered.
-impl Drop for Gated {
+impl Drop for Line {
     fn drop(&mut self) {
-        if !self.gate.whole.load(Ordering::Acquire) {
+        let at_peace = self.gate().as_ref().is_none_or(|gate| gate.whole.load(Ordering::Acquire));
+        if !at_peace {
             let _ = socket2::SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
         }
     }
 }
 
+/// A socket behind the gate of its call.
+pub(super) struct Gated(pub(super) Arc<Line>);
+
 impl AsyncRead for Gated {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_read(cx, buf)
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.tcp.poll_read_ready(cx))?;
+            match self.0.tcp.try_read(buf.initialize_unfilled()) {
+                Ok(n) => {
+                    buf.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
     }
 }
 
 impl AsyncWrite for Gated {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.gate.pass()?;
-        let wrote = Pin::new(&mut self.tcp).poll_write(cx, buf);
-        if let Poll::Ready(Ok(n)) = wrote {
-            self.gate.count(n);
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(gate) = self.0.gate().clone() else {
+            return Poll::Ready(Err(io::Error::other("no call is on this connection")));
+        };
+        loop {
+            ready!(self.0.tcp.poll_write_ready(cx))?;
+            gate.pass()?;
+            match self.0.tcp.try_write(buf) {
+                Ok(n) => {
+                    gate.count(n);
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
         }
-        wrote
     }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
     /// No half-close: a target may take it for a client that has gone.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -2,11 +2,13 @@
 
 mod dial;
 mod gate;
+mod keep;
 mod port;
 mod told;
 mod trust;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +32,13 @@ pub struct Destination {
     pub private: bool,
 }
 
+impl Destination {
+    /// Whether this host may be connected to.
+    fn allows(&self, host: &str) -> bool {
+        self.hosts.iter().any(|h| h.eq_ignore_ascii_case(host))
+    }
+}
+
 /// Limits of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {
@@ -44,13 +53,17 @@ pub struct CallLimits {
 /// A call ready to go. Not `Clone`: one hand-over, one call.
 pub struct Outgoing {
     /// Where to.
-    pub to: Destination,
+    pub to: Arc<Destination>,
     /// The exact request.
     pub request: RenderedRequest,
     /// Headers that hold secrets, resolved at send time, never logged.
     pub secret_headers: Vec<(String, String)>,
     /// Right before the first byte both clocks must still be within this window; `None` for reads.
     pub not_after: Option<Now>,
+    /// Whether it may go over a connection that an earlier call left open, and leave its own for a later one. The wire proves the
+    /// same either way; but the other side may close a kept connection just when the call leaves, and then it is *maybe sent*
+    /// where a connection of its own would have brought an answer.
+    pub keep: bool,
     /// Limits.
     pub limits: CallLimits,
 }

@@ -1,4 +1,4 @@
-//! One call: HTTP/1.1, one exchange per connection, no redirect, no retry, no decompression, whole answers only.
+//! One call: HTTP/1.1, one exchange at a time on a connection, no redirect, no retry, no decompression, whole answers only.
 
 use std::path::Path;
 use std::pin::pin;
@@ -16,7 +16,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::dial::{self, Origin, Resolver, SystemResolver};
-use super::gate::{Gate, Gated, Ready};
+use super::gate::{Gate, Gated, Line, Ready};
+use super::keep::{Keeper, Open, Place};
 use super::{Answer, Done, Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::error::Result;
 use crate::time::{SharedClock, WallTime};
@@ -37,6 +38,7 @@ struct Shared {
     clock: SharedClock,
     resolver: Arc<dyn Resolver>,
     tls: Arc<ClientConfig>,
+    keeper: Keeper,
 }
 
 impl HyperPort {
@@ -53,7 +55,7 @@ impl HyperPort {
         resolver: Arc<dyn Resolver>,
     ) -> Result<Self> {
         let tls = dial::tls_config(extra_ca)?;
-        Ok(Self { runtime, shared: Arc::new(Shared { clock, resolver, tls }) })
+        Ok(Self { runtime, shared: Arc::new(Shared { clock, resolver, tls, keeper: Keeper::default() }) })
     }
 }
 
@@ -108,57 +110,74 @@ fn judged(gate: &Gate, why: &str) -> Wire {
 }
 
 impl Shared {
-    async fn exchange(&self, call: Outgoing, gate: &Arc<Gate>) -> Wire {
+    async fn exchange(self: &Arc<Self>, call: Outgoing, gate: &Arc<Gate>) -> Wire {
         let Some(origin) = Origin::parse(&call.to.base_url) else { return Wire::NotSent(NotSent::Unsendable) };
         let Some(request) = request_of(&call, &origin) else { return Wire::NotSent(NotSent::Unsendable) };
-        let until = Instant::now() + call.limits.connect;
-        let tcp = match timeout_at(until, dial::addresses(&origin, &call.to, &*self.resolver)).await {
-            Err(_) => return Wire::NotSent(NotSent::Unresolved),
-            Ok(Err(reason)) => return Wire::NotSent(reason),
-            Ok(Ok(addresses)) => match dial::connect(&addresses, until).await {
-                Err(reason) => return Wire::NotSent(reason),
-                Ok(tcp) => tcp,
-            },
-        };
-        let gated = Gated::new(tcp, gate.clone());
-        if !origin.tls {
-            return converse(gated, request, &call, gate).await;
+        if !call.to.allows(&origin.host) {
+            return Wire::NotSent(NotSent::Forbidden);
         }
-        let name = match dial::server_name(&origin.host) {
-            Ok(name) => name,
+        let place = Place { origin, private: call.to.private };
+        let mut open = match self.open(&place, &call, gate).await {
+            Ok(open) => open,
             Err(reason) => return Wire::NotSent(reason),
         };
+        let wire = converse(&mut open, request, &call, gate).await;
+        if call.keep && matches!(wire, Wire::Answered(_)) && self.keeper.put(place, open).await {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move { shared.keeper.look_after().await });
+        }
+        wire
+    }
+
+    /// A connection that carries this call: a kept one where the call may use it, else one of its own.
+    async fn open(&self, place: &Place, call: &Outgoing, gate: &Arc<Gate>) -> std::result::Result<Open, NotSent> {
+        if call.keep
+            && let Some(kept) = self.keeper.take(place).await
+        {
+            kept.line.carry(gate.clone());
+            return Ok(kept);
+        }
+        let until = Instant::now() + call.limits.connect;
+        let addresses = timeout_at(until, dial::addresses(&place.origin, &call.to, &*self.resolver));
+        let addresses = addresses.await.unwrap_or(Err(NotSent::Unresolved))?;
+        let line = Line::new(dial::connect(&addresses, until).await?, gate.clone());
+        let gated = Gated(line.clone());
+        if !place.origin.tls {
+            return shake_hands(gated, line).await;
+        }
+        let name = dial::server_name(&place.origin.host)?;
         match timeout_at(until, TlsConnector::from(self.tls.clone()).connect(name, gated)).await {
-            Ok(Ok(stream)) => converse(stream, request, &call, gate).await,
-            _ => Wire::NotSent(NotSent::Tls),
+            Ok(Ok(stream)) => shake_hands(stream, line).await,
+            _ => Err(NotSent::Tls),
         }
     }
 }
 
-/// Sends the request and reads the answer, all within `cut`. The connection goes with this function: by reset, unless the answer
-/// came whole.
-async fn converse<S>(stream: S, request: http::Request<Full<Bytes>>, call: &Outgoing, gate: &Arc<Gate>) -> Wire
+async fn shake_hands<S>(stream: S, line: Arc<Line>) -> std::result::Result<Open, NotSent>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(MAX_HEAD);
-    let Ok((mut sender, connection)) = builder.handshake(TokioIo::new(stream)).await else {
-        return Wire::NotSent(NotSent::Unconnected);
-    };
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|_| NotSent::Unconnected)?;
+    Ok(Open::new(sender, async { drop(connection.await) }, line, Instant::now()))
+}
+
+/// Sends the request and reads the answer, all within `cut`. A connection that is dropped without a whole answer is reset.
+async fn converse(open: &mut Open, request: http::Request<Full<Bytes>>, call: &Outgoing, gate: &Arc<Gate>) -> Wire {
     gate.arm();
+    let Open { sender, moves, over, .. } = open;
     let answer = async {
         let head = sender.send_request(request).await.map_err(|e| describe(&e))?;
         whole(head, call.limits.body).await
     };
     let talk = async {
-        let (mut answer, mut connection) = (pin!(answer), pin!(connection));
-        let mut closed = false;
+        let mut answer = pin!(answer);
         loop {
             tokio::select! {
                 biased;
                 end = &mut answer => break end,
-                _ = &mut connection, if !closed => closed = true,
+                () = &mut *moves, if !*over => *over = true,
             }
         }
     };
@@ -219,10 +238,12 @@ fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Byt
         .method(r.method.as_str())
         .uri(target)
         .header(header::HOST, origin.host_header())
-        .header(header::CONNECTION, "close")
         .header(header::USER_AGENT, concat!("readback/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(body))
         .ok()?;
+    if !call.keep {
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let template = r.headers.iter().map(|p| (p.name.as_str(), p.value.as_str(), false));
     let secret = call.secret_headers.iter().map(|(n, v)| (n.as_str(), v.as_str(), true));
     for (name, value, sensitive) in template.chain(secret) {

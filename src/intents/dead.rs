@@ -9,7 +9,7 @@ use super::headers as names;
 /// A record's headers with the reason. One from an earlier round is replaced, so that a record that is replayed and fails again does
 /// not grow (C100). `reason` holds no payload.
 pub fn headers(mut headers: Headers, code: Code, reason: &str, origin: &str, at: WallTime) -> Headers {
-    headers.0.retain(|h| !names::DEAD.contains(&h.name.as_str()));
+    headers.0.retain(|h| !names::DEAD.contains(&&*h.name));
     headers
         .with(names::DEAD_CODE, code.to_string())
         .with(names::DEAD_REASON, reason.to_owned())

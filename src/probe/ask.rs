@@ -1,5 +1,6 @@
 //! Single calls, waited for.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::contract::{Parameters, Verdict};
@@ -35,10 +36,11 @@ impl Probe<'_> {
             |c: &crate::contract::Credentials| Ok((c.header.clone(), format!("{}{}", c.prefix, c.secret.resolve()?.expose())));
         let budget = &self.call.budget;
         let call = Outgoing {
-            to: Destination { base_url: target.base_url.clone(), hosts: target.hosts.clone(), private: target.private },
+            to: Arc::new(Destination { base_url: target.base_url.clone(), hosts: target.hosts.clone(), private: target.private }),
             request,
             secret_headers: target.credentials.iter().map(secret).collect::<Result<_>>()?,
             not_after: None,
+            keep: false,
             limits: CallLimits { connect: budget.connect, cut: budget.timeout, body: budget.answer },
         };
         let (tell, told) = channel();

@@ -148,13 +148,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Refuses bytes that are not one whole value of this schema, within the limits, before another decoder sees them.
-pub(super) fn check(bytes: &[u8], schema: &ParsedSchema, limits: &Limits) -> Result<()> {
-    let mut cursor = Cursor::new(bytes, limits)?;
-    cursor.skip(schema, schema.root())?;
-    cursor.finish()
-}
-
 pub(super) fn malformed(why: &str) -> Error {
     undecodable(format!("malformed: {why}"))
 }

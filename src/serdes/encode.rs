@@ -95,16 +95,10 @@ impl Encoder<'_> {
     }
 
     fn long(&mut self, n: i64) {
-        let mut zigzag = ((n << 1) ^ (n >> 63)) as u64;
-        while zigzag >= 0x80 {
-            self.out.push(zigzag as u8 | 0x80);
-            zigzag >>= 7;
-        }
-        self.out.push(zigzag as u8);
+        put_long(self.out, n);
     }
     fn bytes(&mut self, bytes: &[u8]) {
-        self.long(bytes.len() as i64);
-        self.out.extend_from_slice(bytes);
+        put_bytes(self.out, bytes);
     }
     fn block(&mut self, count: usize) {
         self.long(count as i64);
@@ -114,6 +108,22 @@ impl Encoder<'_> {
             self.long(0);
         }
     }
+}
+
+/// A zigzag varint.
+pub(super) fn put_long(out: &mut Vec<u8>, n: i64) {
+    let mut zigzag = ((n << 1) ^ (n >> 63)) as u64;
+    while zigzag >= 0x80 {
+        out.push(zigzag as u8 | 0x80);
+        zigzag >>= 7;
+    }
+    out.push(zigzag as u8);
+}
+
+/// Bytes behind their length.
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_long(out, bytes.len() as i64);
+    out.extend_from_slice(bytes);
 }
 
 fn float(value: &Value) -> Option<f64> {

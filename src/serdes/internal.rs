@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use apache_avro::reader::datum::GenericDatumReader;
-use apache_avro::writer::datum::GenericDatumWriter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Fault, Result, codes};
 
-use super::binary::{self, Limits};
+use super::binary::Limits;
 use super::schema::ParsedSchema;
+use super::{read, write};
 
 /// A record type with an embedded schema.
 pub trait Wire: Serialize + DeserializeOwned {
@@ -26,19 +25,17 @@ pub trait Wire: Serialize + DeserializeOwned {
 /// # Errors
 /// `BUG` where the type and its embedded schema differ.
 pub fn encode<T: Wire>(record: &T) -> Result<Vec<u8>> {
-    let codec = codec::<T>()?;
-    codec.writer.write_ser_to_vec(record).map_err(|e| bug::<T>("encoding").because(e))
+    let bug = || Error::new(codes::BUG, Fault::Bug, format!("encoding {}", T::SCHEMA));
+    write::write(record, schema::<T>()?).map_err(|e| bug().because(e.0))
 }
 
-/// A record from its bytes: of whoever may write the topic, so they are looked through before they are decoded.
+/// A record from its bytes: of whoever may write the topic, so they are read under limits.
 ///
 /// # Errors
 /// `UNDECODABLE`, `INPUT_TOO_LARGE`.
 pub fn decode<T: Wire>(bytes: &[u8]) -> Result<T> {
-    let codec = codec::<T>()?;
     let undecodable = |code| Error::new(code, Fault::Data, format!("decoding {}", T::SCHEMA));
-    binary::check(bytes, codec.schema, &Limits::default()).map_err(|e| undecodable(e.code).because(e))?;
-    codec.reader.read_deser(&mut &bytes[..]).map_err(|e| undecodable(codes::UNDECODABLE).because(e))
+    read::read(bytes, schema::<T>()?, &Limits::default()).map_err(|e| undecodable(e.0.code).because(e.0))
 }
 
 /// The registry framing of a public record: magic byte, schema id, bytes.
@@ -50,33 +47,12 @@ pub fn frame(schema_id: u32, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What encodes and decodes one record type. Lives as long as the process: there is one for each embedded schema.
-struct Codec {
-    schema: &'static ParsedSchema,
-    writer: GenericDatumWriter<'static>,
-    reader: GenericDatumReader<'static>,
-}
-
-fn codec<T: Wire>() -> Result<&'static Codec> {
-    static CODECS: LazyLock<RwLock<HashMap<&'static str, &'static Codec>>> = LazyLock::new(RwLock::default);
-    if let Some(known) = CODECS.read().unwrap_or_else(PoisonError::into_inner).get(T::SCHEMA) {
+/// The schema of a record type. Lives as long as the process: there is one for each embedded schema.
+fn schema<T: Wire>() -> Result<&'static ParsedSchema> {
+    static SCHEMAS: LazyLock<RwLock<HashMap<&'static str, &'static ParsedSchema>>> = LazyLock::new(RwLock::default);
+    if let Some(known) = SCHEMAS.read().unwrap_or_else(PoisonError::into_inner).get(T::SCHEMA) {
         return Ok(known);
     }
-    let made = make::<T>()?;
-    Ok(CODECS.write().unwrap_or_else(PoisonError::into_inner).entry(T::SCHEMA).or_insert_with(|| Box::leak(Box::new(made))))
-}
-
-fn make<T: Wire>() -> Result<Codec> {
-    let schema: &'static ParsedSchema = Box::leak(Box::new(ParsedSchema::parse(T::AVSC)?));
-    let writer = GenericDatumWriter::builder(schema.library()).human_readable(false).build();
-    let reader = GenericDatumReader::builder(schema.library()).human_readable(false).build();
-    Ok(Codec {
-        schema,
-        writer: writer.map_err(|e| bug::<T>("preparing").because(e))?,
-        reader: reader.map_err(|e| bug::<T>("preparing").because(e))?,
-    })
-}
-
-fn bug<T: Wire>(doing: &str) -> Error {
-    Error::new(codes::BUG, Fault::Bug, format!("{doing} {}", T::SCHEMA))
+    let parsed = ParsedSchema::parse(T::AVSC)?;
+    Ok(SCHEMAS.write().unwrap_or_else(PoisonError::into_inner).entry(T::SCHEMA).or_insert_with(|| Box::leak(Box::new(parsed))))
 }

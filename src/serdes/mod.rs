@@ -7,11 +7,14 @@ pub mod avro;
 mod binary;
 mod decode;
 mod encode;
+mod failed;
 pub mod internal;
 mod logical;
+mod read;
 mod schema;
 mod serde;
 mod windowed;
+mod write;
 
 #[cfg(test)]
 mod tests;

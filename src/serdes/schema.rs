@@ -76,6 +76,13 @@ pub(super) struct Field {
     pub(super) node: NodeId,
 }
 
+/// Which branch says what in a union of null and one type.
+pub(super) struct Nullable {
+    pub(super) null: i64,
+    pub(super) value: i64,
+    pub(super) node: NodeId,
+}
+
 impl ParsedSchema {
     /// A schema to read into or to write with. Its defaults must fit (a union's: its first branch), so that they can't break at
     /// first use (C002).
@@ -117,9 +124,15 @@ impl ParsedSchema {
     pub(super) fn root(&self) -> NodeId {
         self.root
     }
-    /// The library's own form, for its serde path.
-    pub(super) fn library(&self) -> &Schema {
-        &self.schema
+    /// The branches of a union of null and one type.
+    pub(super) fn nullable(&self, id: NodeId) -> Option<Nullable> {
+        let Kind::Union(branches) = &self.node(id).kind else { return None };
+        let is_null = |b: NodeId| matches!(self.node(b).kind, Kind::Null);
+        match branches[..] {
+            [a, b] if is_null(a) => Some(Nullable { null: 0, value: 1, node: b }),
+            [a, b] if is_null(b) => Some(Nullable { null: 1, value: 0, node: a }),
+            _ => None,
+        }
     }
 
     fn build(json: &Value) -> Result<Self> {

@@ -57,7 +57,7 @@ fn read(mut from: &[u8]) -> Option<Stored> {
         for _ in 0..length(&mut from)? {
             let name = String::from_utf8(get(&mut from)??.to_vec()).ok()?;
             let value = get(&mut from)?.map(Bytes::copy_from_slice);
-            headers.0.push(Header { name, value });
+            headers.0.push(Header { name: name.into(), value });
         }
     }
     Some(Stored { value: Bytes::copy_from_slice(from), timestamp, headers })

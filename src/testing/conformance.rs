@@ -375,7 +375,7 @@ pub fn records_keep_their_form<C: Cluster>(c: &C) {
     let topic = new_topic(c, "form", 1);
     let tp = Tp::new(topic.clone(), 0);
     let mut headers = Headers::new().with("a", "1").with("a", "2");
-    headers.0.push(Header { name: "none".to_owned(), value: None });
+    headers.0.push(Header { name: "none".into(), value: None });
     headers.push("empty", Bytes::new());
     let sent =
         OutRecord { key: Some(b"k"), value: None, headers: Some(&headers), timestamp: Some(WallTime(5)), ..record(&topic, 0, "") };

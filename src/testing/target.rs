@@ -382,11 +382,11 @@ mod tests {
 
     impl World {
         fn start(&self, request: RenderedRequest, not_after: Option<Now>, ready: bool) {
-            let to = Destination { base_url: "http://shop".into(), hosts: vec!["shop".into()], private: true };
+            let to = Arc::new(Destination { base_url: "http://shop".into(), hosts: vec!["shop".into()], private: true });
             let limits = CallLimits { connect: CUT_AFTER, cut: CUT_AFTER, body: 1 << 20 };
             let heard = self.heard.clone();
             let done: Done = Box::new(move |f| heard.lock().expect("not poisoned").push(f));
-            let call = Outgoing { to, request, secret_headers: Vec::new(), not_after, limits };
+            let call = Outgoing { to, request, secret_headers: Vec::new(), not_after, keep: false, limits };
             self.port.start(call, Box::new(move || ready), done);
         }
         fn order(&self, key: &str) {

@@ -225,10 +225,11 @@ impl Client {
         };
         Some(Outgoing {
             // A collector stands where the settings say, mostly beside us.
-            to: Destination { base_url, hosts, private: true },
+            to: Arc::new(Destination { base_url, hosts, private: true }),
             request: rendered,
             secret_headers: self.headers.clone(),
             not_after: None,
+            keep: false,
             limits: CallLimits { connect: self.timeout.min(Duration::from_secs(5)), cut: self.timeout, body: ANSWER },
         })
     }

@@ -1,7 +1,7 @@
 //! What is wrong with an expression, found before a record comes: its size, its grammar, variables and functions that nobody knows,
 //! loops inside loops, texts that are no duration, time or pattern.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use cel::{Context, IdedExpr, ParseErrors, Program};
 use crate::config::yaml::{Diagnostic, Diagnostics, Node, Site, nearest};
 use crate::error::codes;
 
+use super::extent::Extent;
 use super::{LIBRARY, MAX_DEPTH, MAX_LOOPS, MAX_SOURCE, MAX_TOKENS};
 
 /// Names that are types of the language and no variables.
@@ -130,8 +131,8 @@ impl BadExpression {
 /// An expression that can be run.
 pub(super) struct Checked {
     pub(super) program: Program,
-    /// The variables that it reads.
-    pub(super) reads: Vec<String>,
+    /// The variables that it reads, and how much of each.
+    pub(super) reads: BTreeMap<String, Extent>,
     /// How deep its loops nest.
     pub(super) loops: u32,
 }
@@ -146,7 +147,7 @@ pub(super) fn check(source: &str, known: &[&str]) -> Result<Checked, BadExpressi
         return Err(BadExpression::whole(source, format!("has {loops} loops inside each other; at most {MAX_LOOPS} are taken")));
     }
     check_functions(source, &found)?;
-    if let Some(unknown) = found.free.iter().find(|v| !known.contains(&v.as_str())) {
+    if let Some(unknown) = found.free.keys().find(|v| !known.contains(&v.as_str())) {
         let why = format!("reads `{unknown}`, which is not known here");
         let note = format!("known here: {}", known.join(", "));
         let near = nearest(unknown, known.iter().copied());
@@ -161,7 +162,7 @@ pub(super) fn check(source: &str, known: &[&str]) -> Result<Checked, BadExpressi
         };
         return Err(BadExpression { label: example.to_owned(), ..BadExpression::word(source, text, why) });
     }
-    Ok(Checked { program, reads: found.free.into_iter().collect(), loops })
+    Ok(Checked { program, reads: found.free, loops })
 }
 
 /// The first error of the grammar, in fewer words than the parser's.
@@ -247,7 +248,7 @@ fn check_size(source: &str) -> Result<(), String> {
 /// What an expression reads from outside.
 #[derive(Default)]
 struct Found {
-    free: BTreeSet<String>,
+    free: BTreeMap<String, Extent>,
     functions: Vec<String>,
     /// Functions of one text, with the text where it is written out.
     literals: Vec<(String, String)>,
@@ -258,12 +259,16 @@ impl Found {
     fn walk(&mut self, e: &IdedExpr, bound: &mut Vec<String>) -> u32 {
         match &e.expr {
             Expr::Ident(name) => {
-                if !bound.contains(name) && !TYPE_NAMES.contains(&name.as_str()) {
-                    self.free.insert(name.clone());
-                }
+                self.reads(name, None, bound);
                 0
             }
-            Expr::Select(s) => self.walk(&s.operand, bound),
+            Expr::Select(s) => match &s.operand.expr {
+                Expr::Ident(name) => {
+                    self.reads(name, Some(&s.field), bound);
+                    0
+                }
+                _ => self.walk(&s.operand, bound),
+            },
             Expr::Call(c) => {
                 self.call(c);
                 let target = c.target.as_deref().map_or(0, |t| self.walk(t, bound));
@@ -282,6 +287,13 @@ impl Found {
                 outside.max(inside + 1)
             }
             Expr::Literal(_) | Expr::Unspecified => 0,
+        }
+    }
+
+    /// A name stands there, by itself or with one of its members.
+    fn reads(&mut self, name: &str, member: Option<&str>, bound: &[String]) {
+        if !bound.iter().any(|b| b == name) && !TYPE_NAMES.contains(&name) {
+            self.free.entry(name.to_owned()).or_default().add(member);
         }
     }
 

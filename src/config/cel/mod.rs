@@ -2,8 +2,9 @@
 //! operators would overflow its stack. Expressions come from reviewed files only, never from a record.
 
 mod check;
+mod extent;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
@@ -12,6 +13,7 @@ use cel::{ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
 pub use check::BadExpression;
+use extent::{Extent, Path};
 
 /// Longest source in bytes.
 pub const MAX_SOURCE: usize = 4 * 1024;
@@ -32,8 +34,18 @@ static LIBRARY: LazyLock<Arc<cel::Env>> = LazyLock::new(|| Arc::new(cel::Env::st
 pub struct CelExpr {
     program: Arc<Program>,
     source: Arc<str>,
-    reads: Arc<[String]>,
+    reads: Arc<BTreeMap<String, Extent>>,
     loops: u32,
+    short: Option<Arc<Short>>,
+}
+
+/// What needs no engine.
+#[derive(Debug)]
+enum Short {
+    /// It reads nothing, so it is always this.
+    Constant(Value),
+    /// It is what stands there.
+    Path(Path),
 }
 
 impl fmt::Debug for CelExpr {
@@ -46,7 +58,18 @@ impl CelExpr {
     /// Compiles `source`, which may read the variables named in `known`.
     pub fn compile(source: &str, known: &[&str]) -> Result<CelExpr, BadExpression> {
         let checked = check::check(source, known)?;
-        Ok(CelExpr { program: Arc::new(checked.program), source: source.into(), reads: checked.reads.into(), loops: checked.loops })
+        let path = Path::of(&checked.program.expression().expr).filter(|_| !checked.reads.is_empty());
+        let mut made = CelExpr {
+            program: Arc::new(checked.program),
+            source: source.into(),
+            reads: checked.reads.into(),
+            loops: checked.loops,
+            short: path.map(|p| Arc::new(Short::Path(p))),
+        };
+        if made.reads.is_empty() {
+            made.short = made.eval(&[]).ok().map(|v| Arc::new(Short::Constant(v)));
+        }
+        Ok(made)
     }
 
     /// The text it was compiled from.
@@ -55,26 +78,44 @@ impl CelExpr {
     }
 
     /// The variables that it reads.
-    pub fn reads(&self) -> &[String] {
-        &self.reads
+    pub fn reads(&self) -> impl Iterator<Item = &str> {
+        self.reads.keys().map(String::as_str)
     }
 
     /// Whether `name` stands in the text as a word of its own.
     pub fn mentions(&self, name: &str) -> bool {
-        self.reads.iter().any(|v| v == name)
+        self.reads.contains_key(name)
     }
 
     /// The value over `variables`; timestamps come out as RFC 3339 text, durations as nanoseconds. Errors name no values.
     pub fn eval(&self, variables: &[(&str, &Value)]) -> Result<Value, String> {
-        let out = self.run(variables)?;
-        let mut value = out.json().map_err(|_| "gives a value that JSON has no form for".to_owned())?;
+        let mut value = match self.known(variables) {
+            Some(known) => known.clone(),
+            None => self.made(variables)?,
+        };
         // A map has no order of its own: as it comes, a request would not be the same text, and so not the same intent, twice.
         value.sort_all_objects();
         Ok(value)
     }
 
+    /// What it is without the engine.
+    fn known<'v>(&'v self, variables: &[(&str, &'v Value)]) -> Option<&'v Value> {
+        match self.short.as_deref()? {
+            Short::Constant(value) => Some(value),
+            Short::Path(path) => path.find(variables),
+        }
+    }
+
+    fn made(&self, variables: &[(&str, &Value)]) -> Result<Value, String> {
+        let out = self.run(variables)?;
+        out.json().map_err(|_| "gives a value that JSON has no form for".to_owned())
+    }
+
     /// The value as a truth; anything but `true` or `false` is an error.
     pub fn eval_bool(&self, variables: &[(&str, &Value)]) -> Result<bool, String> {
+        if let Some(Value::Bool(known)) = self.known(variables) {
+            return Ok(*known);
+        }
         match self.run(variables)? {
             Cel::Bool(b) => Ok(b),
             other => Err(format!("gives {}, not true or false", other.type_of())),
@@ -85,8 +126,8 @@ impl CelExpr {
         let mut context = cel::Context::with_env(LIBRARY.clone());
         let mut longest = 1u64;
         for (name, value) in variables {
-            if self.mentions(name) {
-                context.add_variable_from_value(*name, to_cel(value, &mut longest));
+            if let Some(extent) = self.reads.get(*name) {
+                context.add_variable_from_value(*name, in_part(value, extent, &mut longest));
             }
         }
         if self.loops > 0 && longest.saturating_pow(self.loops) > MAX_STEPS {
@@ -94,6 +135,20 @@ impl CelExpr {
         }
         self.program.execute(&context).map_err(|e| plain(&e))
     }
+}
+
+/// As much of a variable as is read.
+fn in_part(value: &Value, extent: &Extent, longest: &mut u64) -> Cel {
+    match value {
+        Value::Object(members) => to_map(members.iter().filter(|(name, _)| extent.has(name)), longest),
+        other => to_cel(other, longest),
+    }
+}
+
+fn to_map<'v>(members: impl Iterator<Item = (&'v String, &'v Value)>, longest: &mut u64) -> Cel {
+    let map: HashMap<Key, Cel> = members.map(|(k, v)| (Key::String(Arc::new(k.clone())), to_cel(v, longest))).collect();
+    *longest = (*longest).max(map.len() as u64);
+    Cel::from(map)
 }
 
 /// JSON as CEL has it: whole numbers are `int` where they fit, so that `value.n == 3` and `value.n + 1` mean what they say.
@@ -111,12 +166,7 @@ fn to_cel(value: &Value, longest: &mut u64) -> Cel {
             *longest = (*longest).max(items.len() as u64);
             Cel::List(Arc::new(items.iter().map(|v| to_cel(v, longest)).collect()))
         }
-        Value::Object(members) => {
-            *longest = (*longest).max(members.len() as u64);
-            let map: HashMap<Key, Cel> =
-                members.iter().map(|(k, v)| (Key::String(Arc::new(k.clone())), to_cel(v, longest))).collect();
-            Cel::from(map)
-        }
+        Value::Object(members) => to_map(members.iter(), longest),
     }
 }
 
@@ -154,6 +204,34 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(eval("body", &body).map(|v| v.to_string()), first);
         }
+    }
+
+    /// If this broke, `body.n` would be another value, or another error, than the engine gives for it; or a member that is read
+    /// would be missing.
+    #[test]
+    fn what_needs_no_engine_is_what_the_engine_gives() {
+        let body = json!({"n": 3, "u": u64::MAX, "f": 2.0, "t": "a", "b": true, "z": null, "l": [1, {"y": 1, "x": 2}], "o": {"p": {"q": 1}}});
+        for path in
+            ["body", "body.n", "body.u", "body.f", "body.t", "body.b", "body.z", "body.l", "body.o", "body.o.p", "body.o.p.q"]
+        {
+            let e = CelExpr::compile(path, &["body"]).expect(path);
+            assert!(e.known(&[("body", &body)]).is_some(), "{path}");
+            let mut engines = e.made(&[("body", &body)]).expect(path);
+            engines.sort_all_objects();
+            assert_eq!(e.eval(&[("body", &body)]).map(|v| v.to_string()), Ok(engines.to_string()), "{path}");
+        }
+        assert_eq!(eval("body.gone", &body), Err("finds no member `gone`".to_owned()));
+        assert!(eval("body.n.gone", &body).is_err() && eval("body.o.gone.q", &body).is_err());
+        assert_eq!(eval("1 + 1 == 2 ? 'two' : 'more'", &body), Ok(json!("two")));
+        for (source, is) in [
+            ("has(body.n) && !has(body.gone)", json!(true)),
+            ("size(body) == 8 && body.n == 3", json!(true)),
+            ("[1, 2].map(body, body + 1)[1] == body.n", json!(true)),
+            ("body['t'] + body.t", json!("aa")),
+        ] {
+            assert_eq!(eval(source, &body), Ok(is), "{source}");
+        }
+        assert_eq!(CelExpr::compile("body.b", &["body"]).expect("compiles").eval_bool(&[("body", &body)]), Ok(true));
     }
 
     /// If this broke, an expression of a contract would mean something else than it says.

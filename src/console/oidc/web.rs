@@ -93,7 +93,7 @@ fn outgoing(request: HttpRequest, tls: bool) -> std::result::Result<Outgoing, No
     let body = if body.is_empty() { None } else { Some(body) };
     Ok(Outgoing {
         // Who runs the console names the issuer, and issuers stand in private networks, too.
-        to: Destination { base_url, hosts: vec![host], private: true },
+        to: Arc::new(Destination { base_url, hosts: vec![host], private: true }),
         request: RenderedRequest {
             method: head.method.to_string(),
             path: head.uri.path().to_owned(),
@@ -103,6 +103,7 @@ fn outgoing(request: HttpRequest, tls: bool) -> std::result::Result<Outgoing, No
         },
         secret_headers,
         not_after: None,
+        keep: false,
         limits: LIMITS,
     })
 }

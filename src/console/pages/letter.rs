@@ -45,7 +45,7 @@ fn shown(view: &View<'_>, letter: &Letter, sight: Sight) -> Markup {
     let value = Output { key: r.key.clone(), value: r.value.clone(), headers: r.headers.clone(), timestamp: r.timestamp }.json();
     let bytes = r.value.as_ref().map_or(0, |v| v.len());
     let told = if sight == Sight::Whole { value } else { payload::shape(&value) };
-    let headers: BTreeMap<&str, String> = r.headers.0.iter().map(|h| (h.name.as_str(), cut(h.value.as_deref()))).collect();
+    let headers: BTreeMap<&str, String> = r.headers.0.iter().map(|h| (&*h.name, cut(h.value.as_deref()))).collect();
     html! {
         h1 { (letter.place) }
         p { (layout::code_mark(&letter.code)) " " (letter.reason) ", for " (layout::ago(letter.since(), view.console.now())) }

@@ -41,7 +41,7 @@ fn the_window_is_checked_beneath_tls() {
     let kit = Kit::with(Arc::new(SystemResolver), Some(&folder.join("cert.pem")));
     let call = |window| {
         let mut call = Outgoing { not_after: window, ..post(at) };
-        call.to.base_url = format!("https://localhost:{}", at.port());
+        Arc::make_mut(&mut call.to).base_url = format!("https://localhost:{}", at.port());
         call
     };
     assert_eq!(answered(kit.run(call(None))).status, 204);
@@ -52,7 +52,7 @@ fn the_window_is_checked_beneath_tls() {
     // A certificate that nobody vouches for, and a server that speaks no TLS.
     assert_eq!(Kit::new().run(call(None)), Wire::NotSent(NotSent::Tls));
     let mut plain = post(Server::answering(b"HTTP/1.1 200 OK\r\n\r\n").at);
-    plain.to.base_url = plain.to.base_url.replace("http:", "https:");
+    Arc::make_mut(&mut plain.to).base_url = plain.to.base_url.replace("http:", "https:");
     assert_eq!(kit.run(plain), Wire::NotSent(NotSent::Tls));
 }
 
@@ -124,7 +124,8 @@ fn names_fail_passingly_and_private_addresses_are_refused() {
     let kit = Kit::with(Arc::new(Names(Mutex::new(script))), None);
     let call = |private| {
         let mut call = post(server.at);
-        call.to = Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private };
+        call.to =
+            Arc::new(Destination { base_url: "http://orders.internal".into(), hosts: vec!["orders.internal".into()], private });
         call
     };
     assert_eq!(kit.run(call(true)), Wire::NotSent(NotSent::Unresolved));
@@ -134,7 +135,7 @@ fn names_fail_passingly_and_private_addresses_are_refused() {
         assert_eq!(kit.run(call(false)), Wire::NotSent(NotSent::Forbidden), "{address}");
     }
     let mut elsewhere = post(server.at);
-    elsewhere.to.hosts = vec!["orders.internal".into()];
+    Arc::make_mut(&mut elsewhere.to).hosts = vec!["orders.internal".into()];
     assert_eq!(kit.run(elsewhere), Wire::NotSent(NotSent::Forbidden));
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }

@@ -12,6 +12,7 @@ use crate::time::{Clock, ManualClock, SharedClock};
 
 mod answers;
 mod before;
+mod kept;
 
 /// A server on a free port; each connection's request is read, kept and handed to `react`.
 struct Server {
@@ -108,7 +109,11 @@ impl Kit {
 /// `POST /orders` with a small body.
 fn post(at: SocketAddr) -> Outgoing {
     Outgoing {
-        to: Destination { base_url: format!("http://{at}"), hosts: vec!["127.0.0.1".into(), "localhost".into()], private: true },
+        to: Arc::new(Destination {
+            base_url: format!("http://{at}"),
+            hosts: vec!["127.0.0.1".into(), "localhost".into()],
+            private: true,
+        }),
         request: RenderedRequest {
             method: "POST".into(),
             path: "/orders".into(),
@@ -118,6 +123,7 @@ fn post(at: SocketAddr) -> Outgoing {
         },
         secret_headers: vec![("authorization".into(), "Bearer MARK".into())],
         not_after: None,
+        keep: false,
         limits: CallLimits { connect: Duration::from_secs(5), cut: Duration::from_secs(5), body: 64 * 1024 },
     }
 }

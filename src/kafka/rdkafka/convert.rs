@@ -16,7 +16,7 @@ use crate::time::WallTime;
 /// Copies key and value once, into one allocation, and headers; `tp` is the caller's, so that no topic name is allocated.
 pub(super) fn in_record(tp: Tp, message: &BorrowedMessage<'_>) -> InRecord {
     let headers = message.headers().map(|found| {
-        let copy = |h: RdHeader<'_, &[u8]>| Header { name: h.key.to_owned(), value: h.value.map(Bytes::copy_from_slice) };
+        let copy = |h: RdHeader<'_, &[u8]>| Header { name: h.key.to_owned().into(), value: h.value.map(Bytes::copy_from_slice) };
         Headers(found.iter().map(copy).collect())
     });
     let (key, value) = joined(message.key(), message.payload());
