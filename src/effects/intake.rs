@@ -133,9 +133,9 @@ impl EffectTask {
     /// What a target told by itself. Every owner gets it; the one that knows the key takes it.
     fn webhook(&mut self, contract: &ContractName, said: Hearsay, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
         let Some(op) = ledger::named(cx, contract, said.token.as_str())? else { return Ok(()) };
-        let Some(r) = ledger::load(cx, &op)? else { return Ok(()) };
+        let Some((r, was)) = ledger::load_to_change(cx, &op)? else { return Ok(()) };
         let burned = self.burn_open(&r);
-        self.drive(Drive { op: &op, before: Some(r.clone()), record: r, events: vec![Event::Webhook { said, burned }] }, cx)
+        self.drive(Drive { op: &op, before: Some(was), record: r, events: vec![Event::Webhook { said, burned }] }, cx)
     }
 
     /// Pauses or goes on. What waits looks again by itself; what has left has left.

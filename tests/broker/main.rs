@@ -21,8 +21,8 @@ mod story;
 mod streams;
 mod tables;
 mod tools;
-mod webhooks;
 mod traces;
+mod webhooks;
 mod wire;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
