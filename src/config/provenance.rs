@@ -221,7 +221,7 @@ mod tests {
     fn each_value_says_where_it_comes_from_and_secrets_stay_hidden() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("readback.yaml");
-        let text = "brokers: f:1\nstate: { dir: /f, cache: 1 MB }\nregistry: { url: \"http://me:MARK@r\", password: { env: PW } }\n\
+        let text = "brokers: f:1\nstate: { dir: /f, cache: 1 MB }\nregistry: { url: \"http://me:MARK@r\", username: me, password: { env: PW } }\n\
                     kafka: { client.rack: a, sasl.password: MARK }\n";
         std::fs::write(&file, text).unwrap();
         let env = [("READBACK_STATE__DIR", "/x"), ("READBACK_KAFKA__SSL_KEY_PASSWORD", "MARK")];

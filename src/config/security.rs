@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::error::codes;
 
 use super::SecretRef;
-use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type};
+use super::yaml::{Diagnostic, Diagnostics, Fields, Key, Node, Shape, Site, Type};
 
 /// How clients reach the brokers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -178,12 +178,13 @@ pub(super) fn read(f: &Fields<'_>, d: &mut Diagnostics) -> Option<Security> {
     };
     let given = |keys: &[&str]| keys.iter().find_map(|k| f.get(k));
     if let Some(node) = given(&["ca", "certificate", "key"]).filter(|_| !protocol.has_tls()) {
-        d.error(codes::BAD_VALUE, &node.at, format!("a certificate is for TLS, and the protocol is {}", protocol.name()))
+        undrawn(d, codes::BAD_VALUE, &node.at, format!("a certificate is for TLS, and the protocol is {}", protocol.name()))
             .note("set protocol: ssl, or sasl_ssl with a login");
     }
     match login {
         Some(node) if !protocol.has_login() => {
-            d.error(
+            undrawn(
+                d,
                 codes::BAD_VALUE,
                 &node.at,
                 format!("a login is given, and the protocol is {}, which has none", protocol.name()),
@@ -191,13 +192,13 @@ pub(super) fn read(f: &Fields<'_>, d: &mut Diagnostics) -> Option<Security> {
             .note("set protocol: sasl_ssl, or leave the login out");
         }
         None if protocol.has_login() => {
-            d.error(codes::MISSING_KEY, &f.node.at, format!("the protocol is {}, and no login is given", protocol.name()))
+            undrawn(d, codes::MISSING_KEY, &f.node.at, format!("the protocol is {}, and no login is given", protocol.name()))
                 .note("add sasl: { mechanism, username, password }");
         }
         _ => {}
     }
     if protocol.has_tls() && cfg!(not(any(feature = "ssl", feature = "ssl-vendored"))) {
-        d.error(codes::BAD_VALUE, &f.get("protocol").unwrap_or(f.node).at, "this build has no TLS")
+        undrawn(d, codes::BAD_VALUE, &f.get("protocol").unwrap_or(f.node).at, "this build has no TLS")
             .note("build with --features ssl (OpenSSL of the system) or ssl-vendored");
     }
     let sasl = login.map(|node| sasl(node, d));
@@ -208,11 +209,21 @@ pub(super) fn read(f: &Fields<'_>, d: &mut Diagnostics) -> Option<Security> {
     }
 }
 
+/// Reports what is wrong at a place whose line is not drawn: a secret may be written out there.
+pub(super) fn undrawn<'d>(
+    d: &'d mut Diagnostics,
+    code: crate::error::Code,
+    at: &Site,
+    what: impl std::fmt::Display,
+) -> &'d mut Diagnostic {
+    d.general(code, format!("{at:?}: {what}"))
+}
+
 /// The certificate and its key: both or none.
 pub(super) fn identity(f: &Fields<'_>, d: &mut Diagnostics) -> Option<Identity> {
     let one = f.get("certificate").or(f.get("key")).or(f.get("key_password"))?;
     if f.get("certificate").is_none() || f.get("key").is_none() {
-        d.error(codes::MISSING_KEY, &one.at, "a certificate of ours needs both `certificate` and `key`");
+        undrawn(d, codes::MISSING_KEY, &one.at, "a certificate of ours needs both `certificate` and `key`");
         return None;
     }
     let key_password = f.get("key_password").and_then(|n| n.secret(d));
@@ -230,10 +241,10 @@ fn sasl(node: &Node, d: &mut Diagnostics) -> Option<Sasl> {
     };
     let mechanism = f.text("mechanism", d)?;
     for key in wants.iter().filter(|k| f.get(k).is_none()) {
-        d.error(codes::MISSING_KEY, &node.at, format!("`{key}` is missing: {mechanism} needs it"));
+        undrawn(d, codes::MISSING_KEY, &node.at, format!("`{key}` is missing: {mechanism} needs it"));
     }
     for node in other.iter().filter_map(|k| f.get(k)) {
-        d.error(codes::BAD_VALUE, &node.at, format!("{mechanism} takes no such thing"))
+        undrawn(d, codes::BAD_VALUE, &node.at, format!("{mechanism} takes no such thing"))
             .note("leave it out, or choose the mechanism it belongs to");
     }
     match f.get("mechanism")?.one_of(&words, d)? {
@@ -289,7 +300,7 @@ const DOUBLED: &[&str] = &[
 pub(super) fn refuse_doubled(root: &Fields<'_>, d: &mut Diagnostics) {
     let Some(raw) = root.get("kafka").and_then(|n| n.map(d)) else { return };
     for (name, _) in raw.iter().filter(|(name, _)| DOUBLED.iter().any(|own| name.text.starts_with(own))) {
-        d.error(codes::BAD_VALUE, &name.at, format!("`{}` stands beside `security`, which says that too", name.text))
+        undrawn(d, codes::BAD_VALUE, &name.at, format!("`{}` stands beside `security`, which says that too", name.text))
             .note("keep one of them; what `security` has no key for may stay under kafka:");
     }
 }
@@ -329,6 +340,7 @@ mod tests {
             (&format!("security: {{ {login} }}\nkafka: {{ sasl.password: x }}"), "stands beside `security`"),
             ("security: { ca: a.pem }\nkafka: { enable.ssl.certificate.verification: \"false\" }", "stands beside `security`"),
             ("security: { sasl: { mechanism: PLAIN, username: me, password: hunter2 } }", "never written out"),
+            ("security: { sasl: { mechanism: PLAIN, password: hunter2 } }", "`username` is missing: PLAIN needs it"),
             ("security: { sasl: { mechanism: PLAIN, username: me } }", "`password` is missing: PLAIN needs it"),
             (
                 "security: { sasl: { mechanism: OAUTHBEARER, username: me, oauth: { token_endpoint: \"https://i/t\", client_id: a, client_secret: { env: S } } } }",

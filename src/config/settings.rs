@@ -316,13 +316,13 @@ fn oidc(o: &Fields<'_>, d: &mut Diagnostics) -> Option<OidcSection> {
 fn registry(r: &Fields<'_>, c: &RegistryConfig, d: &mut Diagnostics) {
     let encrypted = c.url.is_empty() || c.url.starts_with("https://");
     if let Some(node) = r.get("ca").or(r.get("certificate")).filter(|_| !encrypted) {
-        d.error(codes::BAD_VALUE, &node.at, "a certificate is for an address that begins with https://");
+        security::undrawn(d, codes::BAD_VALUE, &node.at, "a certificate is for an address that begins with https://");
     }
     if let Some(node) = r.get("token").filter(|_| r.has("password") || r.has("username")) {
-        d.error(codes::BAD_VALUE, &node.at, "a token and a user with a password are two logins; keep one");
+        security::undrawn(d, codes::BAD_VALUE, &node.at, "a token and a user with a password are two logins; keep one");
     }
     if let Some(node) = r.get("username").or(r.get("password")).filter(|_| r.has("username") != r.has("password")) {
-        d.error(codes::MISSING_KEY, &node.at, "basic authentication needs both `username` and `password`");
+        security::undrawn(d, codes::MISSING_KEY, &node.at, "basic authentication needs both `username` and `password`");
     }
 }
 

@@ -177,7 +177,7 @@ mod tests {
         let wait = issuer.due - Instant::now();
         assert!(wait > Duration::from_secs(60) && wait <= Duration::from_secs(80), "{wait:?}");
         // me:s%3Ae+c
-        assert!(served.join().unwrap()[0].to_lowercase().contains("authorization: basic bwu6cyuzqwurqw=="));
+        assert!(served.join().unwrap()[0].to_lowercase().contains("authorization: basic bwu6cyuzqwuryw=="));
     }
 
     /// If this broke, the secret would follow a redirect, or a refusal would look like an issuer that is away.
