@@ -117,7 +117,7 @@ impl Console {
         let mut growth = self.looks.growth.lock().unwrap_or_else(PoisonError::into_inner);
         if growth.is_old(Instant::now()) {
             let named = topology.nodes().iter().flat_map(|n| match &n.role {
-                Role::Source(topics) => topics.iter().cloned().collect(),
+                Role::Source(topics) => topics.to_vec(),
                 Role::Sink(topic) => vec![topic.clone()],
                 Role::Step | Role::ComputedSink => Vec::new(),
             });

@@ -77,7 +77,7 @@ impl Waiting {
 
 /// Where an order stands.
 enum State {
-    Waits(Waiting),
+    Waits(Box<Waiting>),
     /// It was confirmed, and is kept in mind until it would have run out.
     Confirmed(WallTime),
 }
@@ -96,7 +96,7 @@ impl Waiters {
         });
         let room = all.len() < MOST;
         if room && now < WallTime(waiting.until) {
-            all.entry(CommandId::new(&waiting.command)).or_insert(State::Waits(waiting));
+            all.entry(CommandId::new(&waiting.command)).or_insert(State::Waits(Box::new(waiting)));
         }
         room
     }
@@ -115,7 +115,7 @@ impl Waiters {
     pub fn list(&self, now: WallTime, of: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = |s: &State| match s {
-            State::Waits(w) if now < WallTime(w.until) && of(w) => Some(w.clone()),
+            State::Waits(w) if now < WallTime(w.until) && of(w) => Some(Waiting::clone(w)),
             _ => None,
         };
         all.values().filter_map(waits).collect()
@@ -218,7 +218,7 @@ mod tests {
         assert!(!Waiting { seen: 8, ..one.clone() }.is_sealed(&seal, &sessions));
         assert!(!Waiting { by: "otto@acme".to_owned(), ..one.clone() }.is_sealed(&seal, &sessions));
         assert!(waiters.add(one.clone(), NOW));
-        assert_eq!(waiters.list(NOW, |_| true), [one.clone()]);
+        assert_eq!(waiters.list(NOW, |_| true), std::slice::from_ref(&one));
         assert_eq!(waiters.list(NOW.plus(WAITS), |_| true), []);
         waiters.confirmed(&"c-1".into());
         // The topic tells of it again, as it does after a start.

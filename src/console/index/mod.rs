@@ -1,7 +1,7 @@
 //! What is listed of operations: a small row for each, under facets in the order of change. Evidence stays in Kafka and is read when
 //! somebody looks. Pure.
 //!
-//! Memory: a row takes about 480 bytes with its facets and names (`a_million_operations_are_listed_fast` measures it); beyond
+//! Memory: a row takes about 480 bytes with its facets and names (`a_page_of_a_million_operations_looks_at_few_rows` measures it); beyond
 //! [`MOST_ROWS`] those that ended first are left out.
 
 use std::collections::hash_map::RandomState;

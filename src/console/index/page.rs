@@ -16,6 +16,8 @@ pub struct Page {
     pub rows: Vec<Listed>,
     /// Where the next page begins, where there may be one.
     pub next: Option<Cursor>,
+    /// How many rows it took to look at for them; [`LOOKED_AT`] at most.
+    pub looked: usize,
 }
 
 impl Index {
@@ -25,18 +27,19 @@ impl Index {
             let exact: Vec<Listed> =
                 self.under(text).filter(|row| self.fits(*row, search, true)).map(|row| self.listed(row)).collect();
             if !exact.is_empty() {
-                return Page { rows: exact, next: None };
+                return Page { looked: exact.len(), rows: exact, next: None };
             }
         }
         let Some(facets) = self.narrowest(search) else { return Page::default() };
         let mut page = Page::default();
-        for (looked, entry) in self.merged(&facets, search, now).enumerate() {
+        for entry in self.merged(&facets, search, now) {
+            page.looked += 1;
             let row = entry as u32;
             let cursor = Cursor { changed: WallTime((entry >> 32) as i64), row };
             if self.fits(row, search, false) {
                 page.rows.push(self.listed(row));
             }
-            if page.rows.len() == search.limit || looked + 1 == LOOKED_AT {
+            if page.rows.len() == search.limit || page.looked == LOOKED_AT {
                 page.next = Some(cursor);
                 break;
             }
