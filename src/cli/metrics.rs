@@ -72,6 +72,7 @@ mod tests {
         crate::agent::Metrics::new(&registry, Default::default()).expect("registers");
         crate::trace::Metrics::new(&registry).expect("registers");
         crate::app::register_settings(&registry).expect("registers");
+        crate::webhooks::Listener::register(&registry).expect("registers");
         for m in events::ALL.iter().copied().flatten() {
             let again = IntCounterVec::new(Opts::new(m.name, m.help), m.labels).expect("a good name");
             let refused = registry.register(Box::new(again)).expect_err(m.name);

@@ -232,7 +232,8 @@ impl Desk {
                 return desk.called(p, Finished { wire, began: now, ended: now, target_date: None });
             }
         };
-        let mut request = std::mem::take(&mut p.request);
+        // What nobody traces is not asked for its request again.
+        let mut request = if p.trace.is_some() { p.request.clone() } else { std::mem::take(&mut p.request) };
         request.headers.extend(stamp.map(|(name, value)| Pair { name, value }));
         spans::tell(self.shared.tracer(), p.trace.as_ref(), &mut request);
         let outgoing = Outgoing {

@@ -153,7 +153,7 @@ impl Tracer {
     /// sampled. A header that is there decides by its flag, unless the settings say that ours does; without one a share is sampled.
     pub fn admit(&self, incoming: Option<&str>, key: &OperationKey) -> Option<(TraceContext, Option<[u8; 8]>)> {
         let on = self.0.as_ref()?;
-        match incoming.filter(|_| on.follow && on.ratio > 0.0) {
+        match incoming.filter(|_| on.follow) {
             Some(text) => TraceContext::sampled(text).map(|parent| (parent.child(&key.joined()), Some(parent.span))),
             None if on.ratio <= 0.0 => None,
             None => Some(TraceContext::root(key)).filter(|c| c.within(on.ratio)).map(|c| (c, None)),

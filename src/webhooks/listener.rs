@@ -54,10 +54,7 @@ impl Listener {
                 .because(e)
                 .next("set webhooks.listen to a free address")
         };
-        let m = events::WEBHOOKS;
-        let posts = IntCounterVec::new(Opts::new(m.name, m.help), m.labels)
-            .and_then(|posts| metrics.register(Box::new(posts.clone())).map(|()| posts))
-            .map_err(|e| Error::new(codes::BUG, Fault::Bug, "registering the metrics of webhooks").because(e))?;
+        let posts = Self::register(metrics)?;
         let listener = tokio::net::TcpListener::bind(listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let mut app = axum::Router::new();
@@ -73,6 +70,14 @@ impl Listener {
             }
         });
         Ok(Listener { address, task })
+    }
+
+    /// Makes the count of posts and registers it. A name that is registered already is an error.
+    pub(crate) fn register(registry: &Registry) -> Result<IntCounterVec> {
+        let m = events::WEBHOOKS;
+        IntCounterVec::new(Opts::new(m.name, m.help), m.labels)
+            .and_then(|posts| registry.register(Box::new(posts.clone())).map(|()| posts))
+            .map_err(|e| Error::new(codes::BUG, Fault::Bug, "registering the metrics of webhooks").because(e))
     }
 }
 
