@@ -1,6 +1,7 @@
 // A console over a million operations: ledger records as a member writes them, in a real topic, read from its start.
 
 import { expect, signedIn } from "./browser.mjs";
+import { shownOf } from "./pages.mjs";
 import { need, sleep, until } from "./world.mjs";
 
 const { CompressionTypes } = need("kafkajs");
@@ -37,7 +38,7 @@ export async function million(world, browser, { confirmed, parked }) {
     slowest.push(await median(page, path));
   }
   await page.goto("/");
-  expect((await page.locator('a.tile[href="/operations?status=confirmed"] b').innerText()) === String(MANY - rare), "the overview counts others");
+  expect((await shownOf(page, "confirmed")) === MANY - rare, "the overview counts others");
   await page.goto(`/operations?q=${ONE}`);
   expect((await page.locator("td.id a").first().innerText()) === ONE, "one of a million is not found by its ID");
   await page.goto("/unknowns");

@@ -30,6 +30,9 @@ export async function until(what, f) {
   }
 }
 
+/** What can't be tried here, and why: no verdict. */
+export class NotTried extends Error {}
+
 /** The people, one a role. */
 export const PEOPLE = ["viewer", "operator", "approver", "admin"];
 
