@@ -46,11 +46,13 @@ export const link = (id) => `/operations/${encodeURIComponent(id)}`;
 /** The form of an action on the page that is shown. */
 export const formOf = (page, action) => page.locator(`form:has(input[name=action][value="${action}"])`);
 
-/** Fills a form's reason and sends it. */
+/** Fills a form's reason and sends it; the command that it sent. A form that nobody has begun is renewed now and then. */
 export async function order(page, action, reason = "looked at the books") {
   const form = formOf(page, action);
   await form.locator("input[name=reason]").fill(reason);
+  const command = await form.locator("input[name=command]").inputValue();
   await Promise.all([page.waitForLoadState("load"), form.locator("button").click()]);
+  return command;
 }
 
 /** What a form would send. */

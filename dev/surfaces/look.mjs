@@ -7,15 +7,24 @@ import { menu, things } from "./pages.mjs";
 import { need, ROOT } from "./world.mjs";
 
 const AXE = readFileSync(need.resolve("axe-core/axe.min.js"), "utf8");
-const TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+const ALL = { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] };
+/** What may differ in the other scheme: the pages are the same but for their colours. */
+const COLOURS = { type: "rule", values: ["color-contrast", "link-in-text-block"] };
 
 /** As one would see it on duty: nothing that only a test writes. */
 export const prepare = (world) => things(world, "");
 
-/** Every page, with operations in each state, errors and empty lists. */
-async function places(page, ids) {
+/** The page of a dead letter: the oldest. */
+async function letterPage(world) {
+  const { letters } = await world.get("/dead-letters");
+  return `/dead-letters/${encodeURIComponent(letters[0].letter)}`;
+}
+
+/** Every page, with operations in each state, values shown, errors and empty lists. */
+async function places(world, page, ids) {
   const states = [ids.confirmed, ids.awaiting, ids.parked, ids.refused, ids.denied].map(([id]) => link(id));
-  return [...(await menu(page)), ...states, "/operations?status=unknown,parked&tenant=nobody&older=90m", "/operations?limit=2", "/operations?status=wrong", "/operations/nobody-knows-it"];
+  const letter = await letterPage(world);
+  return [...(await menu(page)), ...states, `${states[0]}?show=values`, letter, `${letter}?show=values`, "/dead-letters/agent.dead-0-999999", "/operations?status=unknown,parked&tenant=nobody&older=90m", "/operations?limit=2", "/operations?status=wrong", "/operations/nobody-knows-it"];
 }
 
 /** No violation of WCAG A or AA that a machine can see. */
@@ -23,17 +32,17 @@ export async function axe(world, browser, ids) {
   await world.reached(ids.parked, "parked");
   let looked = 0;
   const wrong = [];
-  for (const [scheme, width] of [["light", 1280], ["dark", 1280], ["light", 390]]) {
+  for (const [scheme, width, only] of [["light", 1280, ALL], ["dark", 1280, COLOURS], ["light", 390, ALL]]) {
     // The policy would refuse the checker's script, not ours: the pages have none that it needs.
     const options = { colorScheme: scheme, viewport: { width, height: 900 }, bypassCSP: true };
     const { page, context } = await signedIn(browser, world, "admin", options);
     const check = async (path) => {
       looked += 1;
       await page.addScriptTag({ content: AXE });
-      const { violations } = await page.evaluate((values) => window.axe.run(document, { runOnly: { type: "tag", values } }), TAGS);
+      const { violations } = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }), only);
       for (const v of violations) wrong.push(`${path} (${scheme}, ${width}): ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.target).join(", ")}`);
     };
-    for (const path of await places(page, ids)) {
+    for (const path of await places(world, page, ids)) {
       await page.goto(path);
       await page.locator("details").evaluateAll((all) => all.forEach((d) => { d.open = true; }));
       await check(path);
@@ -65,7 +74,7 @@ export async function screens(world, browser, ids) {
     for (const scheme of ["light", "dark"]) {
       const { page } = await signedIn(browser, world, "admin", { colorScheme: scheme, viewport: { width: 1120, height: 760 } });
       const pages = Object.fromEntries((await menu(page)).map((path) => [path.slice(1) || "overview", path]));
-      const shots = scheme === "dark" ? { "overview-dark": "/" } : { ...pages, operation: link(ids.parked[0]), approval: link(ids.awaiting[0]), "sign-in": "/sign-in" };
+      const shots = scheme === "dark" ? { "overview-dark": "/" } : { ...pages, letter: await letterPage(world), operation: link(ids.parked[0]), approval: link(ids.awaiting[0]), "sign-in": "/sign-in" };
       for (const [name, path] of Object.entries(shots)) {
         await page.goto(path);
         writeFileSync(join(DIR, `${name}.png`), small(await page.screenshot({ fullPage: true, clip: await frame(page) })));

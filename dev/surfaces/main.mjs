@@ -1,4 +1,5 @@
-// Runs checks of a running console against one world: `main.mjs NAME…`. One line a check; the exit code is the number that failed.
+// Runs checks of a running console against one world: `main.mjs NAME…`, some side by side. One line a check; the exit code is the
+// number that failed.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -8,62 +9,79 @@ import { launch } from "./browser.mjs";
 import * as image from "./image.mjs";
 import * as look from "./look.mjs";
 import * as million from "./million.mjs";
-import * as oidc from "./oidc-check.mjs";
 import * as pages from "./pages.mjs";
-import { reuse, WORK, World } from "./world.mjs";
+import * as programs from "./programs.mjs";
+import { NotTried, reuse, WORK, World } from "./world.mjs";
 
-/** Checks in their order: name, what it does, and what must be asked for before. */
+/** Checks: name, what it does, and what must be asked for before. Those that take long begin first. */
 const CHECKS = [
-  ["pages", pages, pages.all],
-  ["sessions", pages, pages.sessions],
-  ["xss", pages, pages.xss],
   ["axe", look, look.axe],
-  ["screens", look, look.screens],
+  ["million", million, million.million],
   ["permissions", actions, actions.permissions],
+  ["xss", pages, pages.xss],
+  ["prometheus", programs, programs.prometheus],
+  ["sessions", pages, pages.sessions],
+  ["oidc", programs, programs.oidc],
+  ["pages", pages, pages.all],
+  ["image", image, image.image],
   ["letters", actions, actions.letters],
   ["double-submit", actions, actions.double],
   ["stale-version", actions, actions.stale],
   ["keyboard", actions, actions.keyboard],
+  ["screens", look, look.screens],
   ["api", api, api.api],
-  ["oidc", oidc, oidc.oidc],
-  ["million", million, million.million],
-  ["image", image, image.image],
 ];
+/** It guesses tokens, so after it whoever guesses is shut out for a minute, also where another check wants to see a guess refused. */
+const ALONE = ["api"];
+/** So many run at once. */
+const LANES = Number(process.env.SURFACES_LANES ?? 3);
 
 const asked = process.argv.slice(2);
 const wanted = CHECKS.filter(([name]) => asked.includes(name));
 
 let failed = 0;
-const say = (name, began, error, note) => {
+function say(name, began, error, note) {
   const took = `${((Date.now() - began) / 1000).toFixed(1)} s`;
-  console.log(error ? `FAIL ${name} (${took}): ${error.stack ?? error}` : `ok   ${name} (${took})${note ? `: ${note}` : ""}`);
-  failed += error ? 1 : 0;
-};
+  const untried = error instanceof NotTried;
+  failed += error && !untried ? 1 : 0;
+  const word = untried ? "not tried" : error ? "FAIL" : "ok  ";
+  const more = untried ? error.message : error ? (error.stack ?? error) : note;
+  console.log(`${word} ${name} (${took})${more ? `: ${more}` : ""}`);
+}
 
-let world, browser, began = Date.now();
+async function check(world, prepared, [name, module, run]) {
+  const began = Date.now();
+  const browser = await launch();
+  try {
+    say(name, began, null, await run(world, browser, prepared.get(module.prepare)));
+  } catch (error) {
+    say(name, began, error);
+  } finally {
+    await browser.close();
+  }
+}
+
+/** Runs all of them, a few at once. */
+async function lanes(world, prepared, checks) {
+  const left = [...checks];
+  const lane = async () => { while (left.length) await check(world, prepared, left.shift()); };
+  await Promise.all(Array.from({ length: LANES }, lane));
+}
+
 // Whoever ends this, or no longer listens, leaves nothing running.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(130));
 process.stdout.on("error", () => process.exit(130));
+const began = Date.now();
 try {
   reuse();
   mkdirSync(join(WORK, "world"), { recursive: true });
-  [world, browser] = await Promise.all([World.start(), launch()]);
-  const prepared = new Map();
-  for (const [, { prepare }] of wanted) if (prepare && !prepared.has(prepare)) prepared.set(prepare, await prepare(world));
-  say("world", began);
-  for (const [name, module, run] of wanted) {
-    began = Date.now();
-    try {
-      say(name, began, null, await run(world, browser, prepared.get(module.prepare)));
-    } catch (error) {
-      say(name, began, error);
-    } finally {
-      for (const context of browser.contexts()) await context.close();
-    }
-  }
+  const world = await World.start();
+  const prepares = [...new Set(wanted.map(([, { prepare }]) => prepare).filter(Boolean))];
+  const prepared = new Map(await Promise.all(prepares.map(async (prepare) => [prepare, await prepare(world)])));
+  console.log(`the world stands (${((Date.now() - began) / 1000).toFixed(1)} s)`);
+  await lanes(world, prepared, wanted.filter(([name]) => !ALONE.includes(name)));
+  await lanes(world, prepared, wanted.filter(([name]) => ALONE.includes(name)));
 } catch (error) {
   say("world", began, error);
-} finally {
-  await browser?.close();
 }
 process.exit(Math.min(failed, 100));

@@ -1,7 +1,7 @@
 // Each page with real data; what happens at the edges of a session; markup in everything that somebody else may write.
 
 import { expect, fieldsOf, formOf, link, order, post, signedIn, watch } from "./browser.mjs";
-import { sleep } from "./world.mjs";
+import { sleep, until } from "./world.mjs";
 
 export async function prepare(world) {
   return { ...(await things(world, "seen-")), markup: await markup(world) };
@@ -26,15 +26,26 @@ export async function things(world, before) {
 /** What each page must show of what is there; a page that is not named here must at least be whole. */
 const SHOWS = {
   "/": async (page, world) => {
-    for (const [status, n] of Object.entries((await world.get("/overview")).by_status)) {
-      const tile = page.locator(`a.tile[href="/operations?status=${status}"] b`);
-      expect((await tile.innerText()) === String(n), `the overview shows another count of ${status} than ${n}`);
-    }
+    await has(page, "From stage to stage", "How they ended", "Targets", "orders#create");
+    // Operations move on between the two looks.
+    const differs = async () => {
+      await page.reload();
+      const counts = Object.entries((await world.get("/overview")).by_status);
+      const shown = await Promise.all(counts.map(async ([status, n]) => [status, n, await shownOf(page, status)]));
+      return shown.filter(([, n, said]) => said !== n).map(([status, n, said]) => `${said} instead of ${n} ${status}`);
+    };
+    let last;
+    await until(() => `the overview shows ${last}`, async () => (last = await differs()).length === 0);
   },
   "/unknowns": (page, world, ids) => has(page, ...ids.parked),
-  "/approvals": (page, world, ids) => has(page, ids.awaiting[0], "SKU-SEEN-BULK-1", "agent:buyer"),
+  "/approvals": async (page, world, ids) => {
+    // The page shows ten; others may be in front.
+    await page.goto(`/approvals?q=${ids.awaiting[0]}`);
+    await has(page, ids.awaiting[0], "SKU-SEEN-BULK-1", "agent:buyer");
+  },
   "/operations": (page) => has(page, "confirmed", "orders#create"),
   "/dead-letters": (page) => has(page, "agent.dead", "to agent.requests", "RB0"),
+  "/guarantees": (page) => has(page, "What is promised", "What is not promised", "agent.requests"),
   "/topology": async (page) => expect((await page.locator("svg").textContent()).includes("agent.requests"), "the graph has no topics"),
   "/members": (page) => has(page, "orders.effects", "orders-outbox", "1 member"),
   "/configuration": (page) => has(page, "brokers", "READBACK_BROKERS", "console.tokens"),
@@ -43,6 +54,18 @@ const SHOWS = {
 async function has(page, ...texts) {
   const all = await page.locator("main").innerText();
   for (const text of texts) expect(all.includes(text), `${page.url()} does not show ${text}`);
+}
+
+/** How many of a status the overview shows: in a tile, beside how they ended, or at its stage. */
+export async function shownOf(page, status) {
+  const number = (text) => Number(text.match(/[\d\u202f]+/)?.[0].replaceAll("\u202f", "") ?? NaN);
+  const place = status === "awaiting_approval" ? "/approvals" : `/unknowns?status=${status}`;
+  const tile = page.locator(`a.tile[href="${place}"] b`);
+  if (await tile.count()) return number(await tile.innerText());
+  const end = page.locator(`a.chip[href="/operations?status=${status}"]`);
+  if (await end.count()) return number(await end.innerText());
+  const stage = page.locator(`tr:has(a[href="/operations?status=${status}&order=oldest"]) td.num`);
+  return (await stage.count()) ? number(await stage.first().innerText()) : NaN;
 }
 
 /** Every page that the menu names. */
@@ -68,12 +91,28 @@ export async function all(world, browser, ids) {
     await has(page, list[0], status.replace("awaiting", "awaiting approval"));
   }
   await page.goto(link(ids.parked[0]));
-  await has(page, "attempt 1", "readback 6", "Look at the target", "request bytes, SHA-256");
+  await has(page, "attempt 1", "readback 6", "What proves it at the target", "request bytes, SHA-256");
+  await hidden(page, world, ids);
   const none = await page.goto("/operations/nobody-knows-it");
   expect(none.status() === 404, `an operation that nobody knows is answered with ${none.status()}`);
   await has(page, "nobody knows it");
   watched.quiet("the pages");
   return `${pages.length} in the menu`;
+}
+
+/** A viewer sees the shape of a request and of a dead letter, not their values, asked for or not. */
+async function hidden(page, world, ids) {
+  await page.goto(link(ids.parked[0]));
+  await has(page, "The exact request", "Values are hidden");
+  expect(!(await page.locator("main").innerText()).includes("Show the request itself"), "a viewer is offered the values of a request");
+  const { letters } = await world.get("/dead-letters");
+  const letter = `/dead-letters/${encodeURIComponent(letters[0].letter)}`;
+  await page.goto(letter);
+  await has(page, letters[0].letter, "Shape of the payload", "Values are hidden");
+  for (const path of [`${link(ids.parked[0])}?show=values`, `${letter}?show=values`]) {
+    const answer = await page.goto(path);
+    expect(answer.status() === 403, `${path} is answered to a viewer with ${answer.status()}`);
+  }
 }
 
 /** The search stands in the address; pages of it follow each other without a gap. */
@@ -204,12 +243,23 @@ export async function xss(world, browser, { markup: m }) {
     const answer = await page.goto("/");
     if (!bypassCSP) expect(/script-src|default-src 'none'/.test(answer.headers()["content-security-policy"]), "no policy forbids scripts");
     for (const path of await menu(page)) {
-      await page.goto(path);
+      // Ten plans stand on a page; others may be in front.
+      await page.goto(path === "/approvals" ? `${path}?q=${encodeURIComponent(m.awaiting)}` : path);
       await clean(path, ...({ "/unknowns": ["id", "tenant", "resource"], "/approvals": ["requester", "plan"], "/dead-letters": ["code", "why", "origin", "step", "letter"] }[path] ?? []));
     }
     for (const id of m.all) {
       await page.goto(link(id));
       await clean(link(id), "id", "tenant", "requester", "resource", ...(id === m.id ? ["reference"] : []));
+      await page.goto(`${link(id)}?show=values`);
+      await clean(`${link(id)}?show=values`);
+    }
+    for (const { letter, code } of (await world.get("/dead-letters")).letters) {
+      for (const show of ["", "?show=values"]) {
+        const path = `/dead-letters/${encodeURIComponent(letter)}${show}`;
+        await page.goto(path);
+        const ours = code.includes("data-mark") ? ["code", "why", "key", "header", ...(show ? ["payload"] : [])] : [];
+        await clean(path, ...ours);
+      }
     }
     const query = encodeURIComponent(tag("query"));
     for (const path of [`/operations?q=${query}&tenant=${query}&older=1h`, `/operations?status=${query}`, `/operations/${query}?tenant=${query}`, `/operations?${query}=1`, `/nowhere/${query}`]) {

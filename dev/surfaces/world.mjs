@@ -16,7 +16,7 @@ const avro = need("avsc");
 const { Kafka, Partitioners, logLevel } = need("kafkajs");
 
 /** Longest wait for anything; no check depends on how long it takes. */
-const PATIENCE = 120_000;
+const PATIENCE = 300_000;
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Tries until `f` gives something. */
@@ -29,6 +29,9 @@ export async function until(what, f) {
     await sleep(100);
   }
 }
+
+/** What can't be tried here, and why: no verdict. */
+export class NotTried extends Error {}
 
 /** The people, one a role. */
 export const PEOPLE = ["viewer", "operator", "approver", "admin"];

@@ -25,7 +25,7 @@ pub fn body(report: &Report) -> Markup {
 fn edges(report: &Report) -> Markup {
     html! {
         h2 { "What is promised" }
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="What is promised" { table {
             thead { tr { th scope="col" { "Edge" } th scope="col" { "Promise" } th scope="col" { "Because" } } }
             tbody {
                 @for edge in &report.edges {
@@ -46,7 +46,7 @@ fn rests(report: &Report) -> Markup {
     let list = |all: &[String]| html! { ul { @for text in all { li { (text) } } } };
     html! {
         h2 { "What each edge rests on, and where it ends" }
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="What each edge rests on" { table {
             thead { tr { th scope="col" { "Edge" } th scope="col" { "Rests on" } th scope="col" { "Broken by" } th scope="col" { "Not promised" } } }
             tbody {
                 @for edge in &report.edges {
@@ -98,7 +98,7 @@ fn topics(report: &Report) -> Markup {
     html! {
         @if !report.topics.is_empty() {
             h2 { "Topics as the cluster has them" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Topics" { table {
                 thead { tr { th scope="col" { "Topic" } th scope="col" { "Partitions" } th scope="col" { "Replicas" } th scope="col" { "Settings" } } }
                 tbody {
                     @for t in &report.topics {
@@ -119,7 +119,7 @@ fn broker(report: &Report) -> Markup {
     html! {
         @if !report.broker.is_empty() {
             h2 { "Limits of the brokers" }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label="Limits of the brokers" { table {
                 thead { tr { th scope="col" { "Setting" } th scope="col" { "Value" } } }
                 tbody { @for (key, value) in &report.broker { tr { th scope="row" { code { (key) } } td { code { (value) } } } } }
             } }
@@ -130,7 +130,7 @@ fn broker(report: &Report) -> Markup {
 fn permissions(report: &Report) -> Markup {
     html! {
         h2 { "Permissions" }
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label="Permissions" { table {
             thead { tr { th scope="col" { "Who" } th scope="col" { "Resource" } th scope="col" { "Operations" } th scope="col" { "Flags of kafka-acls.sh" } } }
             tbody {
                 @for p in &report.permissions {
