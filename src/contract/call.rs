@@ -252,7 +252,8 @@ fn readback(node: &Node, parameters: &[&str], d: &mut Diagnostics) -> Option<(Re
     let f = shape::READBACK.read(node, d)?;
     let request = f.get("request").and_then(|n| request(n, &[parameters, &[KEY, PAGE]].concat(), d));
     let variables = [parameters, &[KEY, "status", "headers", "body"]].concat();
-    let mut ask = |key: &str| f.get(key).map(|n| expression(n, &variables, d));
+    // A page that holds something else where its list should be is no empty list.
+    let mut ask = |key: &str| f.get(key).map(|n| expression(n, &variables, d).map(CelExpr::over_lists));
     let (complete, ours, same_key, next) = (ask("complete"), ask("ours"), ask("same_key"), ask("next"));
     let evidence = f.get("evidence").map(|n| expression(n, &["item"], d));
     let pages = f.get("pages").map_or(Some(20), |n| n.integer(1, 1_000, d));

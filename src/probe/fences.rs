@@ -107,7 +107,15 @@ impl Play<'_> {
     }
 
     fn undone(&self, undo: &Call, parameters: &Parameters, key: &WireKey, request: RenderedRequest) -> Result<(Finding, String)> {
-        let answer = match self.probe.send(self.port, request)?.wire {
+        let probe = Probe {
+            contract: self.probe.contract,
+            call: undo,
+            parameters: parameters.clone(),
+            resource_version: None,
+            clock_error: self.probe.clock_error,
+        };
+        let request = probe.stamped(key, request, SystemClock.now().wall)?;
+        let answer = match probe.send(self.port, request)?.wire {
             Wire::Answered(answer) => answer,
             Wire::NotSent(why) => return Ok((Finding::NotTried, format!("nothing was sent: {}", why.label()))),
             Wire::MaybeSent(why) => return Ok((Finding::NotTried, format!("no whole answer: {why}"))),
@@ -117,13 +125,6 @@ impl Play<'_> {
         let mut holds = matches!(class, AnswerClass::Applied | AnswerClass::InProgress);
         if let Some(readback) = &undo.readback {
             std::thread::sleep(readback.lag);
-            let probe = Probe {
-                contract: self.probe.contract,
-                call: undo,
-                parameters: parameters.clone(),
-                resource_version: None,
-                clock_error: self.probe.clock_error,
-            };
             let verdict = probe.read(self.port, parameters, key)?.unwrap_or_else(Verdict::Incomplete);
             evidence += &format!("; of the undoing {} is shown", shown(&verdict));
             holds &= matches!(verdict, Verdict::One { .. });

@@ -3,13 +3,14 @@
 
 mod check;
 mod extent;
+mod lists;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use cel::objects::Key;
-use cel::{ExecutionError, Program, Value as Cel};
+use cel::{ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
 pub use check::BadExpression;
@@ -32,7 +33,7 @@ static LIBRARY: LazyLock<Arc<cel::Env>> = LazyLock::new(|| Arc::new(cel::Env::st
 /// A compiled expression over named variables. Cheap to clone.
 #[derive(Clone)]
 pub struct CelExpr {
-    program: Arc<Program>,
+    tree: Arc<IdedExpr>,
     source: Arc<str>,
     reads: Arc<BTreeMap<String, Extent>>,
     loops: u32,
@@ -60,7 +61,7 @@ impl CelExpr {
         let checked = check::check(source, known)?;
         let path = Path::of(&checked.program.expression().expr).filter(|_| !checked.reads.is_empty());
         let mut made = CelExpr {
-            program: Arc::new(checked.program),
+            tree: Arc::new(checked.program.expression().clone()),
             source: source.into(),
             reads: checked.reads.into(),
             loops: checked.loops,
@@ -70,6 +71,13 @@ impl CelExpr {
             made.short = made.eval(&[]).ok().map(|v| Arc::new(Short::Constant(v)));
         }
         Ok(made)
+    }
+
+    /// The same, but a loop (`filter`, `exists`, …) over anything but a list is an error.
+    #[must_use]
+    pub fn over_lists(mut self) -> Self {
+        lists::only(Arc::make_mut(&mut self.tree));
+        self
     }
 
     /// The text it was compiled from.
@@ -133,7 +141,7 @@ impl CelExpr {
         if self.loops > 0 && longest.saturating_pow(self.loops) > MAX_STEPS {
             return Err(format!("would loop over {longest} elements, {} deep", self.loops));
         }
-        self.program.execute(&context).map_err(|e| plain(&e))
+        Cel::resolve(&self.tree, &context).map_err(|e| plain(&e))
     }
 }
 
@@ -244,6 +252,26 @@ mod tests {
         assert_eq!(eval("has(body.gone)", &body), Ok(json!(false)));
         assert_eq!(eval("timestamp('2026-11-20T10:00:00Z') + duration('2h')", &body), Ok(json!("2026-11-20T12:00:00+00:00")));
         assert!(CelExpr::compile("body.n", &["body"]).expect("compiles").eval_bool(&[("body", &body)]).is_err());
+    }
+
+    /// If this broke, an answer that is no list would be read as a list in which nothing stands.
+    #[test]
+    fn loops_over_lists_take_nothing_else() {
+        let eval = |source: &str, body: &Value| {
+            CelExpr::compile(source, &["body"]).expect("compiles").over_lists().eval(&[("body", body)])
+        };
+        let (list, other) = (json!({ "l": [{ "l": [1, 2] }], "n": [] }), json!({ "l": [{ "l": { "a": 1 } }], "n": {} }));
+        for (source, is) in [
+            ("body.n.filter(n, n == 1)", json!([])),
+            ("body.n.exists(n, n == 1)", json!(false)),
+            ("body.n.map(n, n)", json!([])),
+            ("has(body.n) ? [body.n.all(n, n == 1)] : []", json!([true])),
+            ("{'a': body.n.filter(n, n == 1)}.a", json!([])),
+            ("body.l.filter(a, a.l.exists(b, b == 2)).size()", json!(1)),
+        ] {
+            assert_eq!(eval(source, &list), Ok(is), "{source}");
+            assert!(eval(source, &other).is_err(), "{source}");
+        }
     }
 
     /// If this broke, one expression could overflow the stack or keep a thread busy for ever.

@@ -24,6 +24,8 @@ fn absence_is_believed_only_of_a_whole_list() {
         with_headers(200, &[("content-type", "application/json")], "{\"items\": [".into()),
         answer(200, &json!({ "next": null })),
         answer(200, &json!({ "items": "none", "next": null })),
+        answer(200, &json!({ "items": {}, "next": null })),
+        answer(200, &json!({ "items": { "1": order(1, "k-1", 3) }, "next": null })),
         answer(200, &json!({ "items": [{ "id": 1 }], "next": null })),
     ];
     for one in incomplete {
