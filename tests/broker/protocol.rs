@@ -398,7 +398,7 @@ fn fences_compensation_orders_and_look_alikes_hold_on_a_real_broker() {
 
     // What means the same waits for a person, who takes the approval back before it is used.
     until_status(&app, "mail-1", "confirmed");
-    g.ask("mail", "mail-2", " hello ");
+    g.ask("mail", "mail-2", "hello");
     let waits = until_status(&app, "mail-2", "awaiting_approval");
     assert!(waits["code"] == "RB0712" && waits["detail"].as_str().is_some_and(|d| d.contains("mail-1")), "{waits}");
     did(&app, &["ops", "pause", "--target", "mail#send", "--reason", "INC-42"]);
