@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::provenance::hidden;
 use super::yaml::{self, Diagnostics, Kind, Name, Node, Site, SourceFile};
 use super::{ProcessConfig, otel, settings};
 use crate::error::{Error, Fault, Result, codes};
@@ -58,10 +59,34 @@ pub fn environment() -> Result<Vec<(String, String)>> {
 
 /// Reads the configuration: `file` where given (it must exist), `env` as (name, value), then `flags`. All errors at once.
 pub fn load(file: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, flags: &[Flag<'_>]) -> Result<ProcessConfig> {
-    let root = merged(file, env, flags)?;
+    read(&merged(file, env, flags)?)
+}
+
+/// Reads the settings of a tree; of what is wrong no line is shown in which a secret is written out.
+pub(super) fn read(root: &Node) -> Result<ProcessConfig> {
     let mut d = Diagnostics::new();
-    let config = settings::read(&root, &mut d);
+    let config = settings::read(root, &mut d);
+    let mut secrets = Vec::new();
+    written_out(root, false, &mut secrets);
+    d.hide(&secrets);
     d.or(Some(config)).map_err(Error::from)
+}
+
+/// The values under keys whose names speak of a secret, also where somebody misspelt them. A reference is no secret.
+fn written_out<'n>(node: &'n Node, secret: bool, found: &mut Vec<&'n Site>) {
+    let near = |name: &str| yaml::nearest(name, ["password", "secret", "token"].into_iter()).is_some();
+    match &node.kind {
+        Kind::Scalar { .. } if secret => found.push(&node.at),
+        Kind::Scalar { .. } => {}
+        Kind::List(all) => all.iter().for_each(|one| written_out(one, secret, found)),
+        Kind::Map(entries) => entries.iter().for_each(|(name, value)| {
+            let within = match name.text.as_str() {
+                "env" | "file" | "command" => false,
+                name => secret || hidden(name) || near(name),
+            };
+            written_out(value, within, found);
+        }),
+    }
 }
 
 /// All layers in one tree; each value keeps its place.
@@ -318,7 +343,7 @@ mod tests {
     /// C112: a `$` in a value would be taken for a variable and the value silently changed.
     #[test]
     fn a_dollar_is_just_a_dollar() {
-        let got = load(None, env(&[("READBACK_BROKERS", "pa$$word$HOME")]), &[]).unwrap();
-        assert_eq!(got.brokers, "pa$$word$HOME");
+        let got = load(None, env(&[("READBACK_KAFKA__SASL_PASSWORD", "pa$$word$HOME")]), &[]).unwrap();
+        assert_eq!(got.kafka["sasl.password"], "pa$$word$HOME");
     }
 }

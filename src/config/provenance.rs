@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged};
+use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged, read};
 use super::process::OidcSection;
-use super::yaml::{Diagnostics, Kind, Node};
-use super::{Identity, OAuth, ProcessConfig, Sasl, SecretRef, Security, settings};
-use crate::error::{Error, Result};
+use super::yaml::{Kind, Node};
+use super::{Identity, OAuth, ProcessConfig, Sasl, SecretRef, Security};
+use crate::error::Result;
 
 /// One setting.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -33,9 +33,7 @@ pub fn provenance(
     flags: &[Flag<'_>],
 ) -> Result<Vec<Setting>> {
     let root = merged(file, env, flags)?;
-    let mut d = Diagnostics::new();
-    let config = settings::read(&root, &mut d);
-    let config = d.or(Some(config)).map_err(Error::from)?;
+    let config = read(&root)?;
     let setting = |(key, value): (String, String)| match find(&root, &key) {
         Some(node) => Setting { value: if is_reference(node) { reference(node) } else { value }, from: origin(node), key },
         None => Setting { key, value, from: "default".to_owned() },
@@ -91,8 +89,8 @@ fn without_login(url: &str) -> String {
 }
 
 /// Client settings whose values are secrets even where somebody wrote them out.
-fn hidden(name: &str) -> bool {
-    ["password", "secret", "token", "key.pem", "sasl.jaas", "oauthbearer.config"].iter().any(|part| name.contains(part))
+pub(super) fn hidden(name: &str) -> bool {
+    ["password", "secret", "token", "headers", "key.pem", "sasl.jaas", "oauthbearer.config"].iter().any(|part| name.contains(part))
 }
 
 fn path(given: &Option<PathBuf>) -> String {
@@ -208,7 +206,7 @@ mod tests {
     /// If this broke, a setting would be missing from what people look at when they ask why it holds.
     #[test]
     fn every_setting_is_shown() {
-        let known = settings::keys();
+        let known = crate::config::settings::keys();
         let shown: Vec<String> = values(&ProcessConfig::default()).into_iter().map(|(key, _)| key).collect();
         assert!(known.len() > 20, "{known:?}");
         let missing: Vec<_> = known.iter().filter(|k| **k != "kafka" && !shown.contains(k)).collect();

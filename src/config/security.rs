@@ -341,6 +341,12 @@ mod tests {
             ("security: { ca: a.pem }\nkafka: { enable.ssl.certificate.verification: \"false\" }", "stands beside `security`"),
             ("security: { sasl: { mechanism: PLAIN, username: me, password: hunter2 } }", "never written out"),
             ("security: { sasl: { mechanism: PLAIN, password: hunter2 } }", "`username` is missing: PLAIN needs it"),
+            ("security: { sasl: { username: me, password: hunter2 } }", "`mechanism` is missing"),
+            ("security: { sasl: { mechanism: PLANE, username: me, password: hunter2 } }", "`PLANE`"),
+            ("security: { sasl: { mechanism: PLAIN, username: me, pasword: hunter2 } }", "did you mean `password`?"),
+            ("securty: { sasl: { mechanism: PLAIN, username: me, password: hunter2 } }", "did you mean `security`?"),
+            ("registry: { url: \"ftp://r\", username: me, password: hunter2 }", "an address such as"),
+            ("kafka: { sasl.password: hunter2, client.rack: [a] }", "expected"),
             ("security: { sasl: { mechanism: PLAIN, username: me } }", "`password` is missing: PLAIN needs it"),
             (
                 "security: { sasl: { mechanism: OAUTHBEARER, username: me, oauth: { token_endpoint: \"https://i/t\", client_id: a, client_secret: { env: S } } } }",

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, ClientBuilder, Identity as Ours};
+use reqwest::{Certificate, ClientBuilder, Identity as Ours, RequestBuilder};
 
-use crate::config::Identity;
+use crate::config::{Identity, Secret};
 use crate::error::{Error, Fault, Result, codes};
 
 /// A client that trusts the authorities in `ca` alone, or those of the system, and shows `identity` where it is asked for one.
@@ -51,11 +51,50 @@ pub struct Form<'a> {
 pub async fn post_form(client: ClientBuilder, form: Form<'_>) -> std::result::Result<(u16, Vec<u8>), String> {
     let client = client.timeout(form.limit).build().map_err(|e| innermost(&e))?;
     let (user, password) = form.login;
-    let request = client.post(form.to).basic_auth(user, Some(password)).form(form.fields);
+    whole(client.post(form.to).basic_auth(user, Some(password)).form(form.fields), form.most).await
+}
+
+/// As whom something is asked.
+pub enum Login {
+    /// As nobody.
+    None,
+    /// HTTP Basic.
+    Basic {
+        /// The user.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// A bearer token.
+    Bearer(Secret),
+}
+
+/// Asks for what is at an address and reads status and body of the whole answer; an error says what failed, without the address.
+///
+/// # Errors
+/// No whole answer within the limits.
+pub async fn get(
+    client: ClientBuilder,
+    from: &str,
+    login: Login,
+    limit: Duration,
+    most: usize,
+) -> std::result::Result<(u16, Vec<u8>), String> {
+    let client = client.timeout(limit).build().map_err(|e| innermost(&e))?;
+    let request = match login {
+        Login::None => client.get(from),
+        Login::Basic { user, password } => client.get(from).basic_auth(user, Some(password.expose())),
+        Login::Bearer(token) => client.get(from).bearer_auth(token.expose()),
+    };
+    whole(request, most).await
+}
+
+/// Sends a request and reads its answer to the end.
+async fn whole(request: RequestBuilder, most: usize) -> std::result::Result<(u16, Vec<u8>), String> {
     let mut answer = request.send().await.map_err(|e| innermost(&e))?;
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|e| innermost(&e))? {
-        if body.len() + chunk.len() > form.most {
+        if body.len() + chunk.len() > most {
             return Err("its answer is too large".into());
         }
         body.extend_from_slice(&chunk);

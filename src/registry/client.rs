@@ -18,13 +18,16 @@ use tokio::runtime::Runtime;
 
 use crate::config::Secret;
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::trusting;
+use crate::http::{self, Login, trusting};
 
 use super::ask::Answered;
 use super::{Patience, RegistryAuth, Trust, references};
 
 /// Schemas that one schema may refer to, near and far.
 const REFERENCES: usize = 64;
+
+/// Largest answer to a question of our own, in bytes.
+const MOST: usize = 64 << 10;
 
 /// Why a call failed; never holds a URL or credential.
 #[derive(Clone, Debug)]
@@ -140,15 +143,22 @@ impl Client {
         Err(Failure::Passing("no answer".into()))
     }
 
-    /// Where it is, how it knows us, and an HTTP client as the library has it: for calls that the library lacks.
-    pub(super) fn plain(&self) -> Answer<(&str, &RegistryAuth, reqwest::Client)> {
+    /// Status and body of what is at a path: for calls that the library lacks.
+    pub(super) fn get(&self, path: &str) -> Answer<(u16, Vec<u8>)> {
         let refused = |e: Error| Failure::Refused(e.to_string());
+        let login = match &self.auth {
+            RegistryAuth::None => Login::None,
+            RegistryAuth::Basic { user, password } => {
+                Login::Basic { user: user.clone(), password: password.resolve().map_err(refused)? }
+            }
+            RegistryAuth::Bearer(token) => Login::Bearer(token.resolve().map_err(refused)?),
+        };
         let http = trusting(self.trust.ca.as_deref(), self.trust.identity.as_ref()).map_err(refused)?;
-        let http = http.timeout(self.patience.request).no_proxy().build();
-        Ok((&self.url, &self.auth, http.map_err(|e| Failure::Refused(e.without_url().to_string()))?))
+        let (from, limit) = (format!("{}{path}", self.url), self.patience.request);
+        self.run(async move { http::get(http, &from, login, limit, MOST).await.map_err(unanswered) })
     }
 
-    /// Makes such a call on the client's own thread.
+    /// Makes a call on the client's own thread.
     pub(super) fn run<T: Send + 'static>(&self, call: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
         let Some(runtime) = &self.runtime else { return Err(Failure::Passing("the client is closed".into())) };
         let (send, receive) = mpsc::channel();
@@ -270,12 +280,17 @@ fn classify(e: &SRCError) -> Failure {
         None if e.error.starts_with("could not parse") => {
             Failure::Refused("it answers something that is no schema registry's answer, perhaps a login page".into())
         }
-        None if e.retriable => match innermost(e) {
-            // Of the certificate, theirs or ours: somebody has to mend it.
-            why if why.contains("ertificate") => Failure::Refused(why),
-            why => Failure::Passing(why),
-        },
+        None if e.retriable => unanswered(innermost(e)),
         None => Failure::Unfit(e.error.clone()),
+    }
+}
+
+/// Why no answer came.
+fn unanswered(why: String) -> Failure {
+    // Of the certificate, theirs or ours: somebody has to mend it.
+    match why.contains("ertificate") {
+        true => Failure::Refused(why),
+        false => Failure::Passing(why),
     }
 }
 

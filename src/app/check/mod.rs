@@ -190,7 +190,7 @@ impl Report {
             broker: BTreeMap::new(),
             groups: Vec::new(),
             compatibility: BTreeMap::new(),
-            permissions: permissions(application),
+            permissions: permissions(application, config.console.session_secret.is_some()),
         }
     }
 

@@ -10,7 +10,7 @@ use super::Tried;
 /// One permission: who needs to do what with which resource.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Permission {
-    /// Who: `member`, `ops`, `dlq`, `check --live`, `reset`.
+    /// Who: `member`, `console`, `ops`, `dlq`, `check --live`, `reset`.
     pub who: &'static str,
     /// `topic`, `group`, `transactional-id`, `cluster`.
     pub resource: &'static str,
@@ -38,7 +38,9 @@ impl Permission {
 }
 
 /// Everything that members and people's tools need.
-pub fn permissions(application: &Application) -> Vec<Permission> {
+///
+/// `shared`: whether consoles share what they sign sessions with, and so read what the others wrote.
+pub fn permissions(application: &Application, shared: bool) -> Vec<Permission> {
     let app = &application.id;
     let mut all = Vec::new();
     let mut need = |who, resource, name: String, prefixed, operations: &[&'static str]| {
@@ -65,6 +67,9 @@ pub fn permissions(application: &Application) -> Vec<Permission> {
         need("member", "topic", topic.to_string(), false, &["Write", "Describe"]);
     }
     need("member", "cluster", String::new(), false, &["Describe"]);
+    if shared {
+        need("console", "topic", names::audit(app).to_string(), false, &["Read", "Write", "Create", "Describe"]);
+    }
     if application.has_effects() {
         need("ops", "topic", names::changelog(app, "operations").to_string(), false, &["Read", "Describe"]);
         need("ops", "topic", names::ledger_changelog(app).to_string(), false, &["Read", "Describe"]);
@@ -102,7 +107,7 @@ mod tests {
     fn every_topic_and_group_is_covered_and_nothing_else() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/webhook");
         let application = yaml::offline(|| crate::declare::load(&dir)).expect("loads").application;
-        let all = permissions(&application);
+        let all = permissions(&application, true);
         let of = |resource: &str, name: &str| -> Vec<&Permission> {
             let covers = |p: &&Permission| p.resource == resource && (p.name == name || (p.prefixed && name.starts_with(&p.name)));
             all.iter().filter(|p| p.who == "member").filter(covers).collect()
@@ -118,6 +123,8 @@ mod tests {
             assert_eq!(of("transactional-id", &format!("{group}-000")).len(), 1, "{group}");
         }
         assert_eq!(of("topic", "logistics.shipments.v2")[0].operations, ["Read", "Describe"]);
+        let audits = |all: &[Permission]| all.iter().any(|p| p.name == "shipment-notices-audit" && p.operations.contains(&"Read"));
+        assert!(audits(&all) && !audits(&permissions(&application, false)), "{all:?}");
         assert_eq!(of("topic", "logistics.notices.v1")[0].operations, ["Write", "Describe"]);
         assert!(of("topic", "shipment-noticesboard").is_empty() && of("topic", "other").is_empty());
         let flags = of("topic", "shipment-notices-outbox")[0].flags();

@@ -40,6 +40,12 @@ impl Site {
     pub fn directory(&self) -> &Path {
         Path::new(&self.file.path).parent().unwrap_or(Path::new(""))
     }
+    /// Whether a line of the one is a line of the other.
+    fn shares_a_line(&self, other: &Site) -> bool {
+        let lines = |s: &Site| (s.line(), s.line() + s.file.text.get(s.span.clone()).unwrap_or_default().matches('\n').count());
+        let ((from, to), (start, end)) = (lines(self), lines(other));
+        self.file == other.file && from <= end && start <= to
+    }
     fn before(&self) -> &str {
         self.file.text.get(..self.span.start).unwrap_or_default()
     }
@@ -95,6 +101,14 @@ impl Diagnostic {
         self.notes.push(text.into());
         self
     }
+    /// Tells its place in words: the lines are not drawn.
+    fn undraw(&mut self) {
+        let Some(at) = self.at.take() else { return };
+        self.message = format!("{at:?}: {}", self.message);
+        if self.label.starts_with("did you mean") {
+            self.notes.insert(0, std::mem::take(&mut self.label));
+        }
+    }
     /// As people read it.
     pub fn render(&self, color: bool) -> String {
         let word = match self.severity {
@@ -148,6 +162,11 @@ impl Diagnostics {
     /// Adds an error that no line can be blamed for.
     pub fn general(&mut self, code: Code, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Severity::Error, code, None, message.into())
+    }
+    /// Draws no line in which one of these secrets stands.
+    pub fn hide(&mut self, secrets: &[&Site]) {
+        let shown = |one: &Diagnostic| one.at.as_ref().is_some_and(|at| secrets.iter().any(|s| s.shares_a_line(at)));
+        self.all.iter_mut().filter(|one| shown(one)).for_each(Diagnostic::undraw);
     }
     /// Takes over what another reading found.
     pub fn absorb(&mut self, other: Diagnostics) {
