@@ -1,7 +1,8 @@
 //! Everything at once, at times that a seed says: members killed, members that stand still past every timeout, the broker restarted,
 //! and a target that loses requests and answers, answers late and with errors after it has acted. Only the target's books judge.
 //!
-//! `READBACK_FAULTS=500 cargo test --release --test broker chaos` plays the long one; `READBACK_CHAOS_SEED=N` plays one again.
+//! A command of its own: `cargo test --test broker chaos -- --ignored` plays eight faults, `READBACK_FAULTS=500` before it the long one,
+//! `READBACK_CHAOS_SEED=N` one again.
 
 use readback::demo::ground::KafkaGround;
 use readback::demo::stack::{Stack, StackOptions};
@@ -22,6 +23,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 /// If this broke, faults that are harmless one by one would lose an effect, repeat one, or report one as it is not when they meet.
 #[test]
+#[ignore = "a story of minutes: cargo test --test broker chaos -- --ignored"]
 fn nothing_is_lost_or_doubled_whatever_breaks_at_once() {
     let _alone = alone();
     let (mut left, first) = (number("READBACK_FAULTS", A_STORY as u64) as usize, number("READBACK_CHAOS_SEED", 11));
