@@ -100,10 +100,11 @@ impl KafkaFault {
     pub fn new(class: Class, doing: &'static str, to: impl fmt::Display, detail: impl fmt::Display) -> Self {
         Self { class, doing, to: to.to_string(), detail: detail.to_string(), refusal: None }
     }
-    /// With what explains it.
+    /// With what explains it; what a broker has decided about the call itself needs no other reason.
     #[must_use]
     pub fn refused(self, refusal: Option<Refusal>) -> Self {
-        Self { refusal, ..self }
+        let decided = matches!(self.class, Class::Config | Class::Fenced | Class::SlotTaken | Class::Gone);
+        Self { refusal: refusal.filter(|_| !decided), ..self }
     }
 }
 

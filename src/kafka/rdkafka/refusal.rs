@@ -35,7 +35,10 @@ impl Refusals {
     /// Takes a line of the client's log; the refusal in it, if it is one.
     pub fn note(&self, facility: &str, message: &str) -> Option<Refusal> {
         let refusal = match refusal_of(facility, message)? {
-            Refusal::Tls(why) if message.contains("could not be verified") => Refusal::Tls(self.closer(message).unwrap_or(why)),
+            // Told in two lines, in either order: both take the closer look.
+            Refusal::Tls(why) if ["could not be verified", "verify failed"].iter().any(|sign| message.contains(sign)) => {
+                Refusal::Tls(self.closer(message).unwrap_or(why))
+            }
             other => other,
         };
         self.told(refusal.clone());
@@ -79,6 +82,8 @@ fn refusal_of(facility: &str, message: &str) -> Option<Refusal> {
     let what = address.split_once('/').and_then(|(_, m)| m.split_once(": ")).map_or(message, |(_, m)| m);
     let what = what.split(" (after ").next().unwrap_or(what).to_owned();
     match () {
+        // The connection broke meanwhile: nobody has refused anything.
+        () if message.contains("transport failure") => None,
         () if message.contains("uthentication") => Some(Refusal::Login(what)),
         () if message.contains("SSL") || message.contains("ertificate") => Some(Refusal::Tls(what)),
         () if message.contains("Failed to resolve") => Some(Refusal::Name(what)),
@@ -145,6 +150,8 @@ mod tests {
         assert!(matches!(of("b:1/bootstrap: Failed to resolve 'b:1': Name or service not known"), Some(Refusal::Name(_))));
         assert_eq!(of("b:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"), None);
         assert_eq!(refusal_of("BRKMAIN", login), None);
+        let broken = "GroupCoordinator: SASL authentication error: SaslAuthenticateRequest failed: Local: Broker transport failure";
+        assert_eq!(of(broken), None, "a connection that breaks refuses nothing");
     }
 
     /// If this broke, an old refusal would explain what it has nothing to do with, or a new one would explain nothing.
