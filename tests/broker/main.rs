@@ -29,9 +29,10 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use std::time::{Duration, Instant};
 
 use readback::demo::stack::{Stack, StackOptions};
-use readback::ids::Tp;
+use readback::ids::{TopicName, Tp};
 use readback::kafka::rdkafka::{RdCluster, RdConfig};
-use readback::kafka::{Cluster as _, Isolation};
+use readback::kafka::{Cluster as _, Isolation, NewTopic, Slot, TxLimits, TxSink as _};
+use readback::record::OutRecord;
 
 static IN_USE: RwLock<()> = RwLock::new(());
 
@@ -40,8 +41,31 @@ fn stack() -> &'static Stack {
     static STACK: OnceLock<Stack> = OnceLock::new();
     STACK.get_or_init(|| {
         let options = StackOptions::from_env().expect("the environment names a whole cluster or none");
-        Stack::up(&options).unwrap_or_else(|e| panic!("these tests need a real broker\n{e}"))
+        let stack = Stack::up(&options).unwrap_or_else(|e| panic!("these tests need a real broker\n{e}"));
+        commit_once(&cluster_at(stack.brokers()));
+        stack
     })
+}
+
+/// Commits a transaction and reads it: a broker that was just started makes its coordinators with the first one, and until then
+/// refuses transactions that a story is about.
+fn commit_once(cluster: &RdCluster) {
+    let name = format!("first-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    let (topic, tp) = (TopicName::from(name.clone()), Tp::new(name.as_str(), 0));
+    let new = NewTopic { name: topic.clone(), partitions: 1, replication: -1, config: Default::default() };
+    cluster.admin().and_then(|a| a.create(&[new])).expect("a topic");
+    let slot = Slot { unit: name.as_str().into(), group: name.as_str().into(), number: 0 };
+    let mut sink = cluster.sink(&slot, TxLimits::default()).expect("a producer");
+    until("there is a coordinator", || sink.init().ok());
+    sink.begin().expect("begins");
+    let record =
+        OutRecord { topic: &topic, partition: Some(tp.partition), timestamp: None, key: None, value: Some(b"."), headers: None };
+    sink.send(record).expect("sends");
+    sink.commit(Duration::from_secs(60)).expect("commits");
+    let mut reader = cluster.reader(Isolation::Committed).expect("a reader");
+    let is_read = || reader.ends(&tp, Isolation::Committed).ok().filter(|(_, end)| end.0 == 2);
+    until("the commit is seen", is_read);
+    cluster.admin().and_then(|a| a.delete(&[topic])).expect("deleted");
 }
 
 /// Clients of a cluster through `brokers`, with the shortest session that a broker allows.
