@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use readback::console::people::{Role, make};
@@ -52,6 +53,24 @@ fn call(address: &str, token: &str, method: &str, path: &str, body: &str) -> Opt
     Some((status, serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?))
 }
 
+/// A member with a console that an operator may sign in at: the member, its address, and her token.
+fn served(work: &Path, topology: &Path, target: &str) -> (Running, String, String) {
+    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
+    let tokens = work.join("tokens");
+    std::fs::write(&tokens, line).expect("writes");
+    let more = [
+        ("NOTICES_URL", target),
+        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
+        ("READBACK_ADMIN__CONSOLE", "true"),
+        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
+    ];
+    let mut member = Running::with(topology, &work.join("state"), "member", &more);
+    member.until_running();
+    let said = member.said();
+    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    (member, address, token)
+}
+
 /// If this broke, what only a person can decide would stay undecided: the console would show another state than the members have, or
 /// its order would not reach the one that owns the operation.
 #[test]
@@ -59,20 +78,7 @@ fn an_unknown_effect_is_resolved_over_the_api() {
     let _shared = shared();
     let work = tempfile::tempdir().expect("a directory");
     let app = format!("console-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
-    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
-    let tokens = work.path().join("tokens");
-    std::fs::write(&tokens, line).expect("writes");
-    let target = silent_target();
-    let more = [
-        ("NOTICES_URL", target.as_str()),
-        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
-        ("READBACK_ADMIN__CONSOLE", "true"),
-        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
-    ];
-    let mut member = Running::with(&topology(work.path(), &app), &work.path().join("state"), "member", &more);
-    member.until_running();
-    let said = member.said();
-    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    let (mut member, address, token) = served(work.path(), &topology(work.path(), &app), &silent_target());
     ask(&app, "op-1");
     let unknown = until("it is unknown", || {
         assert!(member.try_wait().is_none(), "it ended: {}", member.said());
@@ -134,20 +140,7 @@ fn every_page_shows_what_the_topics_hold() {
     let shared = shared();
     let work = tempfile::tempdir().expect("a directory");
     let app = format!("pages-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
-    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
-    let tokens = work.path().join("tokens");
-    std::fs::write(&tokens, line).expect("writes");
-    let target = silent_target();
-    let more = [
-        ("NOTICES_URL", target.as_str()),
-        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
-        ("READBACK_ADMIN__CONSOLE", "true"),
-        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
-    ];
-    let mut member = Running::with(&topology(work.path(), &app), &work.path().join("state"), "member", &more);
-    member.until_running();
-    let said = member.said();
-    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    let (mut member, address, token) = served(work.path(), &topology(work.path(), &app), &silent_target());
     let cookie = sign_in(&address, &token);
     let shows = |path: &str, what: &dyn Fn(&str) -> bool| {
         until(path, || {
@@ -246,24 +239,12 @@ fn a_request_that_is_submitted_twice_is_confirmed_once() {
     let _shared = shared();
     let work = tempfile::tempdir().expect("a directory");
     let app = format!("submit-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
-    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
-    let tokens = work.path().join("tokens");
-    std::fs::write(&tokens, line).expect("writes");
     let registry = Registry::new(crate::stack().registry(), RegistryAuth::None).expect("a client");
     registry
         .ensure(&format!("{app}.in-value"), include_str!("../../schemas/work-request.avsc"), Ensure::Register)
         .expect("registers");
     let service = Service::start();
-    let more = [
-        ("NOTICES_URL", service.url.as_str()),
-        ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
-        ("READBACK_ADMIN__CONSOLE", "true"),
-        ("READBACK_CONSOLE__TOKENS", tokens.to_str().expect("UTF-8")),
-    ];
-    let mut member = Running::with(&of_requests(work.path(), &app), &work.path().join("state"), "member", &more);
-    member.until_running();
-    let said = member.said();
-    let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
+    let (mut member, address, token) = served(work.path(), &of_requests(work.path(), &app), &service.url);
     let deadline = SystemClock.now().wall.plus(Duration::from_secs(3_600)).to_string();
     let submit = |resource: &str| {
         let body = json!({
