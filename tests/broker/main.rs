@@ -9,6 +9,7 @@ mod faults;
 mod kills;
 mod lost;
 mod notices;
+mod plans;
 mod processes;
 mod protocol;
 mod registry;
