@@ -53,7 +53,7 @@ pub fn as_json(key: &OperationKey, seen: &Seen) -> serde_json::Value {
 
 /// The calls of its plan, where it has several.
 pub fn calls(seen: &Seen) -> &[PlanCall] {
-    seen.record.as_ref().map_or(&[], |r| &r.calls)
+    seen.record.as_ref().map_or(&[][..], |r| r.calls.as_slice())
 }
 
 /// One call of a plan in a line: what it is, what it needs, and how it stands.

@@ -83,7 +83,9 @@ fn in_a_circle(calls: &[Proposed]) -> Option<&str> {
         if free.is_empty() {
             return left.keys().next().copied();
         }
-        free.iter().for_each(|id| drop(left.remove(id)));
+        for id in free {
+            left.remove(id);
+        }
     }
 }
 

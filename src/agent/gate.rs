@@ -155,7 +155,10 @@ pub fn while_executing(turn: &mut Turn<'_>, approval: &Approval) -> Option<Why> 
         Decision::Deny if !approval.plan_hash.is_empty() && Some(&approval.plan_hash) != r.plan_hash.as_ref() => {
             return refused("it names another plan");
         }
-        Decision::Revoke if !spent => turn.revoke_held(&approval.approval_id),
+        Decision::Revoke if !spent => {
+            turn.revoke_held(&approval.approval_id);
+            turn.answer(approval.approval_id.as_str(), None);
+        }
         Decision::Deny | Decision::Revoke if r.spent.is_none() => return refused("it needed no approval; cancel it instead"),
         Decision::Deny | Decision::Revoke => {
             let command = revoke(turn, approval);

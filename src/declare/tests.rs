@@ -323,7 +323,8 @@ fn a_deadline_comes_from_the_content() {
 fn tools_are_what_a_proposal_may_call() {
     let app = shipped("kits").application;
     let pipeline = &app.pipelines[0];
-    let calls: Vec<_> = pipeline.effect.calls().iter().map(|(tool, c)| format!("{}={}#{}", tool.unwrap(), c.contract, c.call)).collect();
+    let calls: Vec<_> =
+        pipeline.effect.calls().iter().map(|(tool, c)| format!("{}={}#{}", tool.unwrap(), c.contract, c.call)).collect();
     assert_eq!(calls, ["order=orders#create", "tell=mail#send"]);
     let Does::Proposed(rules) = &pipeline.effect.does else { panic!("several calls") };
     let request: WorkRequest = serde_json::from_value(json!({
@@ -368,7 +369,8 @@ fn mistakes_in_tools_are_told_with_their_places() {
         let shown = told(from, to);
         assert!(shown.contains(part), "no {part:?} in\n{shown}");
     }
-    let no_list = text.replace("      calls: plan.calls", "      # calls: plan.calls").replace("    from: plan\n", "    from: admit\n");
+    let no_list =
+        text.replace("      calls: plan.calls", "      # calls: plan.calls").replace("    from: plan\n", "    from: admit\n");
     let dir = tempfile::tempdir().unwrap();
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/kits"), dir.path());
     std::fs::write(dir.path().join("topology.yaml"), no_list).unwrap();
