@@ -27,7 +27,8 @@ pub use compensate::Undo;
 pub use judge::Verdict;
 pub use model::{
     Age, Assumption, Bound, Budget, Call, Carrier, Compensate, Completion, Confirm, Contract, Credentials, Dedupe, Fence,
-    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Promise, Readback, Retention, StampFormat, Target, Unprovable, Webhook,
+    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Promise, Protocol, Readback, Retention, StampFormat, Target,
+    Unprovable, Webhook,
 };
 pub use precondition::same_version;
 pub use shape::schema;

@@ -49,8 +49,21 @@ pub struct Target {
     pub hosts: Vec<String>,
     /// Whether private and loopback addresses are allowed.
     pub private: bool,
+    /// In which version of HTTP it is spoken to.
+    pub protocol: Protocol,
     /// Credentials, by reference; read at send time.
     pub credentials: Vec<Credentials>,
+}
+
+/// In which version of HTTP a target is spoken to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// What the target chooses over TLS, for calls that may share a connection's streams; HTTP/1.1 for all others.
+    Auto,
+    /// HTTP/2; without TLS by prior knowledge.
+    Http2,
 }
 
 /// A header whose value holds a secret that is read at send time.
@@ -344,6 +357,24 @@ impl Promise {
             | Promise::AtMostOneFenced(_)
             | Promise::AtMostOneReadback => true,
             Promise::AtMostOneReadbackPerson | Promise::AtMostOnePerson | Promise::DuplicatesCounted => false,
+        }
+    }
+}
+
+impl Promise {
+    /// Whether calls may be streams among others in HTTP/2: where the target itself sees to it that a copy is no second effect. Whether
+    /// a request that is written among others has left, and when, is known less well; a readback needs to know it.
+    pub fn may_share_streams(self) -> bool {
+        match self {
+            Promise::AtMostOneKeyed
+            | Promise::AtMostOneKeyedWhile(_)
+            | Promise::AtMostOneConditional
+            | Promise::AtMostOneCreated
+            | Promise::AtMostOneFenced(_) => true,
+            Promise::AtMostOneReadback
+            | Promise::AtMostOneReadbackPerson
+            | Promise::AtMostOnePerson
+            | Promise::DuplicatesCounted => false,
         }
     }
 }

@@ -17,7 +17,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::{CallLimits, Destination, HttpPort, Outgoing, Wire, host_of};
+use crate::http::{CallLimits, Destination, HttpPort, Outgoing, Via, Wire, host_of};
 use crate::intents::{Pair, RenderedRequest};
 use crate::time::WallTime;
 
@@ -229,7 +229,7 @@ impl Client {
             request: rendered,
             secret_headers: self.headers.clone(),
             not_after: None,
-            keep: false,
+            via: Via::Own,
             limits: CallLimits { connect: self.timeout.min(Duration::from_secs(5)), cut: self.timeout, body: ANSWER },
         })
     }
