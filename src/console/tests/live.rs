@@ -67,6 +67,28 @@ fn a_stream_tells_what_changed_until_the_session_ends() {
     assert_eq!(s.page(&cookie, "/events").status, 401);
 }
 
+/// If this broke, a page that is left open would go on telling of operations long after its session has run out, or its token was taken out.
+#[test]
+fn a_stream_ends_with_a_session_that_runs_out_and_with_its_token() {
+    let s = Served::new();
+    let file = s.dir.path().join("tokens");
+    let ends: [(&str, &dyn Fn()); 2] = [
+        ("its token was taken out", &|| {
+            let text = std::fs::read_to_string(&file).expect("reads");
+            std::fs::write(&file, text.lines().filter(|l| !l.starts_with("olga")).collect::<Vec<_>>().join("\n")).expect("writes");
+        }),
+        ("it has run out", &|| s.clock.advance(s.console.sessions.lasts)),
+    ];
+    for ((what, end), who) in ends.into_iter().zip(["olga", "vera"]) {
+        let cookie = s.sign_in(who);
+        let mut stream = follow(&s, &cookie, "");
+        until(&mut stream, |l| l.starts_with("retry:"));
+        end();
+        until(&mut stream, |l| l.starts_with("event: ended"));
+        assert_eq!(s.page(&cookie, "/events").status, 401, "{what}");
+    }
+}
+
 /// If this broke, pages that are left open would take all that a process has.
 #[test]
 fn streams_are_bounded() {
