@@ -16,7 +16,7 @@ const avro = need("avsc");
 const { Kafka, Partitioners, logLevel } = need("kafkajs");
 
 /** Longest wait for anything; no check depends on how long it takes. */
-const PATIENCE = 300_000;
+export const PATIENCE = 300_000;
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Tries until `f` gives something. */

@@ -2,28 +2,34 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::console::live::STREAMS;
 use crate::effects::{LedgerBody, LedgerRecord};
 use crate::ids::ApplicationId;
 use crate::intents::{Cost, Flag, RenderedRequest, topics};
+use crate::kafka::Class;
+use crate::kafka::memory::Call;
 use crate::serdes::internal::{self, Wire};
 
 use super::served::{APP, Served, awaiting, form_token, key, parked, put};
 
+/// Longest wait for what a stream must tell.
+const SPAN: Duration = Duration::from_secs(30);
+
 /// A stream of events, as somebody whose cookie this is.
 fn follow(s: &Served, cookie: &str, query: &str) -> BufReader<TcpStream> {
     let mut to = TcpStream::connect(s.address).expect("connects");
-    to.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    to.set_read_timeout(Some(SPAN)).expect("set");
     write!(to, "GET /events{query} HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n", s.address).expect("writes");
     BufReader::new(to)
 }
 
 /// Reads on until a line is as wanted.
 fn until(stream: &mut BufReader<TcpStream>, wanted: impl Fn(&str) -> bool) -> String {
-    let mut seen = String::new();
+    let (mut seen, end) = (String::new(), Instant::now() + SPAN);
     loop {
+        assert!(Instant::now() < end, "it never comes, after {seen}");
         let mut line = String::new();
         let n = stream.read_line(&mut line).unwrap_or_else(|e| panic!("{e}, after {seen}"));
         assert!(n > 0, "it ended, after {seen}");
@@ -165,6 +171,19 @@ fn values_are_shown_to_some_and_that_is_written_down() {
     let page = s.page(&s.sign_in("vera"), &paths[0].0).body;
     assert!(page.contains("&quot;sku&quot;: &quot;&lt;text of 10&gt;&quot;") && page.contains(&l.request_sha256), "{page}");
     assert!(!page.contains("the bytes that are kept hash to"), "{page}");
+}
+
+/// If this broke, values would be shown, and nobody could tell afterwards who has seen them.
+#[test]
+fn values_that_nobody_could_account_for_are_not_shown() {
+    let s = Served::new();
+    let path = format!("/dead-letters/{}?show=values", s.letter("it can't be read"));
+    let cookie = s.sign_in("olga");
+    s.cluster.fail_next(Call::Publish, None, Class::Config);
+    let got = s.page(&cookie, &path);
+    assert!(got.status >= 400 && !got.body.contains("MARK"), "{got:?}");
+    let got = s.page(&cookie, &path);
+    assert!(got.status == 200 && got.body.contains("MARK"), "{got:?}");
 }
 
 /// If this broke, the first page would hide what is dear, what may have happened twice, or what nobody can read.
