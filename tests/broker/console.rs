@@ -257,7 +257,8 @@ fn a_request_that_is_submitted_twice_is_confirmed_once() {
     let confirmed = || {
         until("it is confirmed", || {
             let (status, answer) = submit("s-1").unwrap_or_else(|| panic!("no answer: {}", member.said()));
-            assert!([200, 202].contains(&status), "{status} {answer}");
+            // A registry that is slow to answer is said to be away, and that the same may be asked again.
+            assert!([200, 202].contains(&status) || answer["code"] == "RB0503", "{status} {answer}");
             (status == 200).then_some(answer)
         })
     };
