@@ -5,7 +5,7 @@ const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 
 /** Longest time of one command. */
-const LIMIT_MS = 120_000;
+const LIMIT_MS = 300_000;
 
 /** The blocks of a page that hold commands. */
 function blocks(file, where, fail) {
