@@ -144,7 +144,10 @@ fn a_target_tells_by_itself_how_its_work_ended() {
     assert!(places.len() > 2, "they lie with both members");
     until("all of them have an answer", || {
         let found = listed(&app);
-        names.iter().all(|n| found.get(*n).is_some_and(|o| o["status"] == if *n == "early" { "confirmed" } else { "unknown" })).then_some(())
+        names
+            .iter()
+            .all(|n| found.get(*n).is_some_and(|o| o["status"] == if *n == "early" { "confirmed" } else { "unknown" }))
+            .then_some(())
     });
     let key = |name: &str| jobs.lock().unwrap_or_else(PoisonError::into_inner)[name][0].clone();
 
