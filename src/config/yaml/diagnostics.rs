@@ -46,6 +46,11 @@ impl Site {
         let ((from, to), (start, end)) = (lines(self), lines(other));
         self.file == other.file && from <= end && start <= to
     }
+    /// The lines that a drawing of it would show.
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        let count = self.file.text.get(self.span.clone()).unwrap_or_default().matches('\n').count() + 1;
+        self.file.text.lines().skip(self.line() - 1).take(count)
+    }
     fn before(&self) -> &str {
         self.file.text.get(..self.span.start).unwrap_or_default()
     }
@@ -168,6 +173,11 @@ impl Diagnostics {
         let shown = |one: &Diagnostic| one.at.as_ref().is_some_and(|at| secrets.iter().any(|s| s.shares_a_line(at)));
         self.all.iter_mut().filter(|one| shown(one)).for_each(Diagnostic::undraw);
     }
+    /// Draws no line that names a secret: where a file can't be parsed, nobody knows whether it is written out there.
+    pub(super) fn hide_what_may_be_secret(&mut self) {
+        let shown = |one: &Diagnostic| one.at.as_ref().is_some_and(|at| at.lines().any(may_hold_a_secret));
+        self.all.iter_mut().filter(|one| shown(one)).for_each(Diagnostic::undraw);
+    }
     /// Takes over what another reading found.
     pub fn absorb(&mut self, other: Diagnostics) {
         self.all.extend(other.all);
@@ -237,6 +247,16 @@ impl From<Diagnostics> for Error {
         let doing = first.map_or_else(|| "reading files".to_owned(), |d| d.message.clone());
         Error::new(code, Fault::Configuration, doing).because(d)
     }
+}
+
+/// Whether a line has a word by which secrets go, with something behind it.
+fn may_hold_a_secret(line: &str) -> bool {
+    const NAMES: [&str; 6] = ["password", "secret", "token", "authorization", "credential", "api"];
+    let line = line.to_lowercase();
+    NAMES
+        .iter()
+        .filter_map(|name| line.split_once(name))
+        .any(|(_, rest)| rest.split_once([':', '=']).is_some_and(|(_, v)| !v.trim().is_empty()))
 }
 
 /// The known name nearest to `word`, if one is near enough to be meant.

@@ -36,6 +36,13 @@ pub fn load(path: &Path) -> Result<Node, Diagnostics> {
 
 /// Parses one document.
 pub fn parse(path: &str, text: &str) -> Result<Node, Diagnostics> {
+    document(path, text).map_err(|mut d| {
+        d.hide_what_may_be_secret();
+        d
+    })
+}
+
+fn document(path: &str, text: &str) -> Result<Node, Diagnostics> {
     let file = Arc::new(SourceFile { path: path.to_owned(), text: text.to_owned() });
     let mut builder = Builder { file, d: Diagnostics::new(), open: Vec::new(), root: None, documents: 0 };
     for next in Parser::new_from_str(text) {
@@ -165,6 +172,22 @@ mod tests {
         let Kind::Map(inner) = &two.kind else { panic!("a map") };
         assert_eq!((inner[0].1.at.line(), inner[0].1.at.column()), (3, 8));
         assert_eq!(inner[0].1.scalar(), Some("two"));
+    }
+
+    /// If this broke, a password that somebody wrote into a broken file would stand in a terminal, and in the log of a deploy.
+    #[test]
+    fn a_broken_line_that_may_hold_a_secret_is_not_drawn() {
+        for text in [
+            "a: 1\npassword: \"hunter2\" x",
+            "client_secret: [hunter2",
+            "kafka: {\"sasl.password\": hunter2, }}",
+            "token: hunter2\ntoken: hunter2",
+        ] {
+            let told = parse("x.yaml", text).expect_err("broken").render(false);
+            assert!(told.contains("x.yaml:") && !told.contains("hunter2"), "{told}");
+        }
+        let told = parse("x.yaml", "a: [1, 2").expect_err("broken").render(false);
+        assert!(told.contains("a: [1, 2"), "others are drawn: {told}");
     }
 
     /// If this broke, a small file could take all memory, or mean something other than it says.
