@@ -196,6 +196,7 @@ fn every_page_answers() {
 #[test]
 fn a_plan_of_several_calls_is_shown_with_all_of_them() {
     let s = Served::new();
+    let cookie = s.sign_in("anna");
     let call = |n: u32, id: &str, needs: &[&str]| PlanCall {
         id: id.into(),
         operation_id: OperationId::new("op-1").child(n),
@@ -211,7 +212,7 @@ fn a_plan_of_several_calls_is_shown_with_all_of_them() {
     let mut r = awaiting("op-1");
     r.calls = vec![call(1, "desk", &[]), call(2, "lamp", &["desk"])];
     s.record(&r);
-    let page = s.get("/approvals").body;
+    let page = s.page(&cookie, "/approvals").body;
     for part in ["desk", "lamp", "op-1.2", "orders#create", "plan-9", "One approval is for all of them"] {
         assert!(page.contains(part), "no {part} in {page}");
     }
@@ -221,7 +222,7 @@ fn a_plan_of_several_calls_is_shown_with_all_of_them() {
     (ended.calls[1].state, ended.calls[1].end) = (CallState::Ended, Some(Status::Cancelled));
     ended.calls[1].detail = Some("it needs desk (op-1.1), which ended as refused".into());
     s.record(&ended);
-    let page = s.get("/operations/op-1?tenant=acme").body;
+    let page = s.page(&cookie, "/operations/op-1?tenant=acme").body;
     for part in ["partial", "it needs desk (op-1.1), which ended as refused", "/operations/op-1.1"] {
         assert!(page.contains(part), "no {part} in {page}");
     }
