@@ -30,7 +30,7 @@ export async function live(world, browser, { ids: [decided, begun] }) {
   const reason = formOf(page, "approve").locator("input[name=reason]");
   await reason.fill("within the bud");
   const [later] = await world.ask("follow-later", 1);
-  await other.locator("td.id a", { hasText: later }).waitFor();
+  await other.locator("td.id").getByRole("link", { name: later, exact: true }).waitFor();
   await world.get("/overview");
   expect((await reason.inputValue()) === "within the bud", "what was begun is gone");
   // Who signs out in one tab is signed out in the others, and told so.

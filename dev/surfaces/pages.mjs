@@ -160,17 +160,18 @@ async function expired(world, browser, path) {
 
 async function outlived(world, browser, path, seconds) {
   const short = await world.other(`sessions-of-${seconds}`, { READBACK_CONSOLE__SESSION: `${seconds}s` });
-  const begun = Date.now();
-  const left = () => begun + seconds * 1_000 - Date.now();
+  const before = Date.now();
   const { page, context } = await signedIn(browser, world, "approver", { base: short.url });
+  // The session began somewhere in between: it lives at least until the one, at most until the other.
+  const surely = before + seconds * 1_000, ended = Date.now() + seconds * 1_000;
   await page.goto(path);
   // Without its session there is no such form, and none is waited for.
-  if (!(await formOf(page, "deny").count()) || left() < 0) return short.stop(), false;
+  if (!(await formOf(page, "deny").count()) || Date.now() > surely) return short.stop(), false;
   const fields = { ...(await fieldsOf(formOf(page, "deny"))), reason: "too late" };
   await formOf(page, "deny").locator("input[name=reason]").fill("too late");
   const cookie = (await context.cookies()).map((c) => `${c.name}=${c.value}`).join("; ");
   if (!cookie) return short.stop(), false;
-  await sleep(Math.max(left(), 0) + 1_000);
+  await sleep(Math.max(ended - Date.now(), 0) + 1_000);
   // The browser forgets the cookie by itself; whoever kept it gets nothing for it.
   const late = await fetch(short.url + path, { method: "POST", headers: { cookie }, body: new URLSearchParams(fields), redirect: "manual" });
   expect(late.status === 303 && late.headers.get("location").startsWith("/sign-in"), `a form of an expired session is answered with ${late.status}`);
