@@ -13,12 +13,11 @@ use readback::record::OutRecord;
 use readback::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
+use crate::protocol::written;
 use crate::{cluster_at, stack};
 
 /// The topology of `app`: `{"id", "until"}` on `<app>.in` is a notice.
 pub fn topology(work: &Path, app: &str) -> PathBuf {
-    let dir = work.join("topology");
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
     let graph = format!(
         "application: {app}
 version: 1
@@ -40,10 +39,8 @@ results: {app}.results
 dead_letters: {app}.dead
 "
     );
-    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/webhook/contracts/notices.yaml");
-    std::fs::copy(contract, dir.join("contracts/notices.yaml")).expect("copies");
-    dir
+    written(work, &graph, [("notices", std::fs::read_to_string(contract).expect("reads"))])
 }
 
 /// The same, whose target asks for the bearer token in `file`.
