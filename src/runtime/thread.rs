@@ -93,6 +93,8 @@ pub struct StreamThread<C: Cluster> {
     pub(super) metrics: SlotMetrics,
     /// Faults since the last commit, and whether one of them was a fencing.
     pub(super) faults: u32,
+    /// When the first of them was.
+    pub(super) faulty: Option<MonoTime>,
     pub(super) fenced: bool,
     pub(super) paused_until: MonoTime,
     pace: Pace,
@@ -122,6 +124,7 @@ impl<C: Cluster> StreamThread<C> {
             releasing: None,
             metrics: seed.metrics.of(&seed.plan.unit, &slot),
             faults: 0,
+            faulty: None,
             fenced: false,
             paused_until: MonoTime(0),
             pace: Pace::new(seed.plan.flat_gap, seed.options.commit_interval),
@@ -347,7 +350,7 @@ impl<C: Cluster> StreamThread<C> {
         self.tx.commit(&offsets, &mut self.source)?;
         let ended = self.seed.clock.now();
         self.pace.finished(started.mono, ended.mono);
-        (self.faults, self.fenced) = (0, false);
+        (self.faults, self.faulty, self.fenced) = (0, None, false);
         self.metrics.commits.inc();
         self.tx.take_buried().into_iter().for_each(|code| self.metrics.dead_letter(code));
         self.metrics.written.inc_by(written as u64);

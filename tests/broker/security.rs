@@ -22,7 +22,7 @@ const TRANSACTIONAL_ID: i8 = 5;
 const WRITE: i8 = 4;
 
 /// How long a token lives: longer than the broker lets a connection stand on one.
-const TOKEN: Duration = Duration::from_secs(4);
+const TOKEN: Duration = Duration::from_secs(8);
 
 /// Settings by their variables.
 type Settings = Vec<(&'static str, String)>;
@@ -256,14 +256,17 @@ fn c043_tokens_and_their_secret_change_under_a_running_member() {
     let mut story = Story::start("oauth", |work, _| {
         let secret = work.join("secret");
         std::fs::write(&secret, "first").expect("writes");
-        with_token(&issuer, &secret)
+        let mut settings = with_token(&issuer, &secret);
+        // The group waits for longer than the outage.
+        settings.push(("READBACK_GROUP__SESSION_TIMEOUT", "30s".to_owned()));
+        settings
     });
     story.ask();
     story.until_done();
     say(&issuer.secret, "second");
     story.until_said("there is no new token");
     story.ask();
-    std::thread::sleep(TOKEN * 3);
+    std::thread::sleep(TOKEN * 2);
     replace(&story.work.path().join("secret"), "second");
     let given = *issuer.given.lock().expect("no panic");
     until("two more tokens", || (*issuer.given.lock().expect("no panic") > given + 1).then_some(()));
