@@ -32,8 +32,11 @@ impl Ground {
     fn new(cluster: RdCluster) -> Self {
         let name = format!("dlq-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
         let (source, dead) = (TopicName::from(format!("{name}.in")), TopicName::from(format!("{name}.dead")));
-        let topic = |name: &TopicName| NewTopic { name: name.clone(), partitions: 2, replication: 1, config: BTreeMap::new() };
-        cluster.admin().and_then(|a| a.create(&[topic(&source), topic(&dead)])).expect("topics");
+        let topic = |name: &TopicName, config| NewTopic { name: name.clone(), partitions: 2, replication: 1, config };
+        // What goes back has its old time: the source keeps it. The letters are safe under the usual retention.
+        let keeps = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
+        let topics = [topic(&source, keeps), topic(&dead, BTreeMap::new())];
+        cluster.admin().and_then(|a| a.create(&topics)).expect("topics");
         Self { cluster, app: ApplicationId::from(name), source, dead }
     }
 
