@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{OperationId, OrderingKey, StepName, TopicName, Tp};
-use crate::intents::{Intake, Intent, WorkRequest, headers};
+use crate::intents::{Intake, Intent, WorkRequest, dead, headers};
 use crate::kafka::{Class, Cluster, Isolation, KResult, KafkaFault, Reader};
 use crate::offset::{NextOffset, Offset};
-use crate::record::{Headers, InRecord};
+use crate::record::InRecord;
 use crate::serdes::internal::{self, Wire};
 use crate::time::WallTime;
 
@@ -122,7 +122,7 @@ impl Letter {
             origin: text(headers::DEAD_ORIGIN).unwrap_or_default(),
             step: text(headers::DEAD_STEP).map(StepName::from),
             operation: text(headers::OPERATION).map(OperationId::from),
-            at: millis(&record.headers, headers::DEAD_AT),
+            at: dead::moment(&record.headers, headers::DEAD_AT),
             record,
             replayed: None,
         })
@@ -135,7 +135,7 @@ impl Letter {
 
     /// The time of the record that died; of a letter that does not say it (by another program, or an older version) its own.
     pub fn time(&self) -> Option<WallTime> {
-        millis(&self.record.headers, headers::DEAD_TIME).or(self.record.timestamp)
+        dead::moment(&self.record.headers, headers::DEAD_TIME).or(self.record.timestamp)
     }
 
     /// The request, where it is one.
@@ -262,10 +262,6 @@ impl DeadLetters {
     pub fn resting(&self) -> impl Iterator<Item = &Letter> {
         self.letters.values().filter(|l| l.replayed.is_none())
     }
-}
-
-fn millis(of: &Headers, name: &str) -> Option<WallTime> {
-    of.text(name)?.parse().ok().map(WallTime)
 }
 
 /// The topic's retention took records in front of the reader: it goes on behind them.

@@ -6,6 +6,11 @@ use crate::time::WallTime;
 
 use super::headers as names;
 
+/// The time that one of a letter's headers holds: [`names::DEAD_AT`] or [`names::DEAD_TIME`].
+pub fn moment(of: &Headers, name: &str) -> Option<WallTime> {
+    of.text(name)?.parse().ok().map(WallTime)
+}
+
 /// How a record became a dead letter.
 #[derive(Clone, Copy, Debug)]
 pub struct Death<'a> {

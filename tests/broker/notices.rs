@@ -45,28 +45,24 @@ dead_letters: {app}.dead
 
 /// The same, whose target asks for the bearer token in `file`.
 pub fn topology_with_token(work: &Path, app: &str, file: &Path) -> PathBuf {
-    let dir = topology(work, app);
-    let path = dir.join("contracts/notices.yaml");
-    let contract = std::fs::read_to_string(&path).expect("reads");
     let credentials = format!(
         "target:\n  credentials: [{{ header: authorization, prefix: \"Bearer \", secret: {{ file: {} }} }}]\n",
         file.display()
     );
-    std::fs::write(&path, contract.replacen("target:\n", &credentials, 1)).expect("writes");
-    dir
+    with_contract(work, app, |contract| contract.replacen("target:\n", &credentials, 1))
 }
 
 /// The same, whose target may take up to `limit` seconds for an answer.
 pub fn topology_with_patience(work: &Path, app: &str, limit: u64) -> PathBuf {
+    let (timeout, bound) = (format!("timeout: {limit}s"), format!("bound: {}s", limit + 5));
+    with_contract(work, app, |contract| contract.replacen("timeout: 3s", &timeout, 1).replacen("bound: 5s", &bound, 1))
+}
+
+fn with_contract(work: &Path, app: &str, change: impl FnOnce(String) -> String) -> PathBuf {
     let dir = topology(work, app);
     let path = dir.join("contracts/notices.yaml");
     let contract = std::fs::read_to_string(&path).expect("reads");
-    let patient = contract.replacen("timeout: 3s", &format!("timeout: {limit}s"), 1).replacen(
-        "bound: 5s",
-        &format!("bound: {}s", limit + 5),
-        1,
-    );
-    std::fs::write(&path, patient).expect("writes");
+    std::fs::write(&path, change(contract)).expect("writes");
     dir
 }
 

@@ -38,7 +38,8 @@ pub fn signed_in<'a>(user: &'a str, password: &'a str) -> Vec<(&'static str, &'a
     ]
 }
 
-fn named(name: &str) -> String {
+/// A name of its own for an application.
+pub fn named(name: &str) -> String {
     format!("{name}-{}", &uuid::Uuid::new_v4().simple().to_string()[..6])
 }
 

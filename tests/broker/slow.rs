@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::notices::{Service, ask, topology_with_patience};
 use crate::processes::{Running, probe};
 use crate::protocol::{listed, until_status};
+use crate::security::named;
 use crate::{shared, until};
 
 /// How long the group lets a member do nothing but work. No shorter one is taken with a session of six seconds.
@@ -24,7 +25,7 @@ fn rebalances(address: &str) -> f64 {
 fn c053_a_call_longer_than_the_poll_limit_costs_no_membership() {
     let _shared = shared();
     let (work, service) = (tempfile::tempdir().expect("a directory"), Service::start());
-    let app = format!("slow-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let app = named("slow");
     service.is_slow("op-slow", POLL_LIMIT * 2);
     let topology = topology_with_patience(work.path(), &app, 20);
     let limit = POLL_LIMIT.as_millis().to_string();
