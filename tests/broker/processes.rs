@@ -7,7 +7,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use readback::demo::files::write_orders;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use crate::story::program;
 use crate::{shared, stack, until};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use readback::kafka::rdkafka::RdCluster;
-use readback::kafka::{Class, TxLimits, TxSink as _};
+use readback::kafka::{Class, Source as _, TxLimits, TxSink as _};
 use readback::offset::NextOffset;
 use readback::testing::proxy::{END_TXN, Fate, Proxy};
 
