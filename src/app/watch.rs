@@ -1,6 +1,8 @@
 //! Settings of topics and brokers that a promise rests on, looked at again while a member runs. Each change is told. One that breaks a
 //! promise ends the member in order, as it would forbid its start: nothing more is sent until it is mended.
 
+mod weaker;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +17,7 @@ use crate::kafka::{Admin, Class, Cluster, KResult};
 use crate::runtime::{Difference, differences};
 use crate::task::InternalTopic;
 
+use self::weaker::is_weaker;
 use super::check::{BROKER_SETTINGS, TOPIC_SETTINGS, chosen, weaknesses};
 
 /// What settings of brokers stand under.
@@ -37,7 +40,7 @@ struct Look {
     settings: BTreeMap<(String, String), String>,
     /// How many weaknesses, of topics and of nobody else.
     weak: usize,
-    /// What may not be asked for.
+    /// What may not be asked for: topics, or [`BROKERS`].
     hidden: BTreeSet<String>,
     /// What breaks a promise.
     broken: Vec<(TopicName, Difference)>,
@@ -68,7 +71,8 @@ impl Watch {
             let mut before = None;
             while !told.load(Ordering::Acquire) {
                 match cluster.admin().and_then(|admin| look(admin.as_ref(), &watched)) {
-                    Ok(now) => {
+                    Ok(mut now) => {
+                        before.iter().for_each(|before| now.remember(before));
                         notice(before.as_ref(), &now, &metrics);
                         *tells.lock().unwrap_or_else(PoisonError::into_inner) = broke(&now, &watched);
                         before = Some(now);
@@ -122,7 +126,8 @@ fn look(admin: &dyn Admin, watched: &Watched) -> KResult<Look> {
 
 fn one(admin: &dyn Admin, name: &TopicName, look: &mut Look) -> KResult<Option<(u32, BTreeMap<String, String>)>> {
     let Some(info) = allowed(admin.topic(name), name.as_str(), look)?.flatten() else { return Ok(None) };
-    let Some(settings) = allowed(admin.topic_config(name), name.as_str(), look)? else { return Ok(None) };
+    // Partitions and replicas show without the settings.
+    let settings = allowed(admin.topic_config(name), name.as_str(), look)?.unwrap_or_default();
     look.weak += weaknesses(&info, &settings).len();
     look.note(name.as_str(), chosen(&settings, TOPIC_SETTINGS));
     Ok(Some((info.partitions, settings)))
@@ -144,6 +149,12 @@ impl Look {
         self.settings.extend(settings.into_iter().map(|(setting, value)| ((of.to_owned(), setting), value)));
     }
 
+    /// Of what may not be asked for (any more), what was seen last: a change meanwhile is told once it may be again.
+    fn remember(&mut self, before: &Look) {
+        let kept = before.settings.iter().filter(|((of, _), _)| self.hidden.contains(of));
+        self.settings.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
+    }
+
     fn since(&self, before: &Look) -> Vec<Changed> {
         let changed = |((of, setting), is): (&(String, String), &String)| {
             let was = before.settings.get(&(of.clone(), setting.clone())).filter(|was| *was != is)?;
@@ -153,21 +164,30 @@ impl Look {
     }
 }
 
-/// Tells what is other than before; of the first look only how much is weak.
+/// Tells what is other than before; of the first look only how much is weak. What may not be seen is told once.
 fn notice(before: Option<&Look>, now: &Look, metrics: &Metrics) {
     metrics.weak.with_label_values(&["topics"]).set(i64::try_from(now.weak).unwrap_or(i64::MAX));
+    unseen(before, now);
     let Some(before) = before else {
         if now.weak > 0 {
             tracing::info!(code = %codes::WEAK_SETTING, weak = now.weak, "settings are weaker than the promises want; `readback check --live` lists them");
-        }
-        if !now.hidden.is_empty() {
-            tracing::info!(of = ?now.hidden, "changes of these settings are not noticed: allow DescribeConfigs");
         }
         return;
     };
     for Changed { of, setting, was, is } in now.since(before) {
         metrics.changed.with_label_values(&[&setting]).inc();
-        tracing::warn!(code = %codes::SETTING_CHANGED, of, setting, was, is, weaker = now.weak > before.weak, "a setting that a promise rests on was changed while this member runs");
+        let weaker = is_weaker(&setting, &was, &is);
+        tracing::warn!(code = %codes::SETTING_CHANGED, of, setting, was, is, weaker, "a setting that a promise rests on was changed while this member runs");
+    }
+}
+
+/// Tells of what may not be seen that could be before, or at the first look.
+fn unseen(before: Option<&Look>, now: &Look) {
+    let known = before.map(|b| &b.hidden);
+    let new: Vec<&str> = now.hidden.iter().filter(|of| known.is_none_or(|k| !k.contains(*of))).map(String::as_str).collect();
+    if !new.is_empty() {
+        let of = new.join(", ");
+        tracing::warn!(code = %codes::NOT_AUTHORIZED, of, "settings were not read: a change of them is not noticed, and whether promises rest on enough is not known. Allow DescribeConfigs on these topics, and for brokers on the cluster");
     }
 }
 
@@ -264,6 +284,12 @@ mod tests {
         let refused = || Err::<(), _>(KafkaFault::new(Class::Config, "reading settings", "orders", "TopicAuthorizationFailed"));
         assert_eq!(allowed(refused(), "orders", &mut look).expect("goes on"), None);
         assert!(look.hidden.contains("orders"));
+        let mut before = Look::default();
+        before.note("orders", [("retention.ms".to_owned(), "-1".to_owned())].into());
+        look.remember(&before);
+        let mut again = Look::default();
+        again.note("orders", [("retention.ms".to_owned(), "1".to_owned())].into());
+        assert_eq!(again.since(&look).len(), 1, "what was changed out of sight is told when it is seen again");
         let away = Err::<(), _>(KafkaFault::new(Class::Retry, "reading settings", "orders", "timed out"));
         assert!(allowed(away, "orders", &mut look).is_err());
     }

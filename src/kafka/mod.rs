@@ -1,7 +1,7 @@
 //! The seams to Kafka. Two implementations: [`rdkafka`] on a real cluster, [`memory`] as an in-process log with transactions,
 //! fencing and read_committed. The engine knows only these traits. See `design` notes in `src/docs/architecture.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -351,15 +351,26 @@ pub struct Member {
     pub partitions: Vec<Tp>,
 }
 
+/// What permissions are held on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resource<'a> {
+    /// A topic.
+    Topic(&'a TopicName),
+    /// A consumer group.
+    Group(&'a GroupId),
+    /// The cluster itself.
+    Cluster,
+}
+
 /// Questions and orders to the cluster, each bounded by the implementation's request timeout.
 pub trait Admin: Send {
     /// One topic, or `None` where it does not exist.
     fn topic(&self, name: &TopicName) -> KResult<Option<TopicInfo>>;
     /// All topics.
     fn topics(&self) -> KResult<Vec<TopicInfo>>;
-    /// A topic's settings.
+    /// A topic's settings. `Class::Config` where this login may not read them: a topic that may be read has some.
     fn topic_config(&self, name: &TopicName) -> KResult<BTreeMap<String, String>>;
-    /// Settings of one broker that answers.
+    /// Settings of one broker that answers. `Class::Config` where this login may not read them.
     fn broker_config(&self) -> KResult<BTreeMap<String, String>>;
     /// Creates topics; those that exist already are no error.
     fn create(&self, topics: &[NewTopic]) -> KResult<()>;
@@ -379,6 +390,15 @@ pub trait Admin: Send {
     fn members(&self, group: &GroupId) -> KResult<Vec<Member>>;
     /// How many brokers answer.
     fn brokers(&self) -> KResult<u32>;
+    /// What this login may do there, as Kafka calls it (`Read`, `DescribeConfigs`); `None` where the brokers don't say. `Class::Config`
+    /// where it may not even look.
+    fn operations(&self, _on: Resource<'_>) -> KResult<Option<BTreeSet<&'static str>>> {
+        Ok(None)
+    }
+    /// The cluster's own id, where it tells.
+    fn cluster_id(&self) -> KResult<Option<String>> {
+        Ok(None)
+    }
 }
 
 /// Makes clients. Cheap to clone; shared by all threads.

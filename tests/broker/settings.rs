@@ -10,8 +10,12 @@ use readback::kafka::{Cluster as _, NewTopic};
 
 use crate::processes::Running;
 use crate::security::signed_in;
-use crate::wire::deny;
+use crate::wire::{allow_alone, deny};
 use crate::{cluster_at, shared, stack, until};
+
+const TOPIC: i8 = 2;
+const READ: i8 = 3;
+const DESCRIBE_CONFIGS: i8 = 10;
 
 /// The word count of `topology/clicks` under names of its own; `by` names its store.
 fn counting(work: &Path, app: &str, by: &str) -> PathBuf {
@@ -111,14 +115,75 @@ fn a_permission_that_is_missing_contradicts() {
     };
     let (code, told) = check();
     assert_eq!(code, Some(0), "{told}");
+    assert!(!told.contains("were not read"), "{told}");
     assert!(told.contains(&format!("--topic '{visits}'   (this login has it)")), "{told}");
     assert!(told.contains(&format!("group {app}: nobody")), "{told}");
-    const TOPIC: i8 = 2;
-    const READ: i8 = 3;
+    for has in [format!("group {app}  "), format!("transactional-id {app}-*  "), "the cluster  ".to_owned()] {
+        assert!(told.lines().any(|l| l.trim_start().starts_with("has ") && l.contains(&has)), "no {has} in\n{told}");
+    }
+    assert!(told.contains("no topic begins with it yet"), "what could not be tried is said: {told}");
     deny("User:limited", TOPIC, &visits, READ);
     until("it is refused", || {
         let (code, told) = check();
         let both = told.contains("RB0308") && told.contains(&format!("--topic '{visits}'   (refused)"));
         (code == Some(2) && both).then_some(())
     });
+}
+
+/// If this broke, `check --live` would be green over settings that it never saw, and a member would notice no change of them in silence.
+#[test]
+fn settings_that_may_not_be_read_are_told_and_nothing_that_rests_on_them_holds() {
+    let _shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("blind-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let dir = counting(work.path(), &app, "by-page");
+    let admin = cluster_at(stack().brokers()).admin().expect("admin");
+    let topic = |name: &str| NewTopic { name: name.into(), partitions: 1, replication: 1, config: Default::default() };
+    let visits = format!("{app}.visits");
+    let all = [visits.clone(), format!("{app}.page-counts"), format!("{app}.visits.dead")];
+    admin.create(&all.each_ref().map(|name| topic(name))).expect("created");
+    let page = work.path().join("report.html");
+    let check = |more: &[&str]| {
+        let mut check = std::process::Command::new(crate::story::program());
+        let out = check.args(["check", "--live"]).args(more).arg(&dir).envs(signed_in("limited", "limited")).output();
+        let out = out.expect("it runs");
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    allow_alone("User:limited", TOPIC, &visits);
+    deny("User:limited", TOPIC, &visits, DESCRIBE_CONFIGS);
+    let refused = format!("settings of {visits} were not read: needs DescribeConfigs on topic {visits}");
+    until("it is refused", || check(&[]).1.contains(&refused).then_some(()));
+    let (code, told) = check(&["--html", page.to_str().expect("text")]);
+    assert_eq!(code, Some(0), "a member runs without: {told}");
+    for part in ["not everything was read", "not known to hold: not read", "DescribeConfigs", "settings not read"] {
+        assert!(told.contains(part), "no {part} in\n{told}");
+    }
+    assert!(
+        told.lines().any(|l| l.trim_start().starts_with("lacks ") && l.contains(&visits) && l.ends_with("DescribeConfigs")),
+        "{told}"
+    );
+    assert!(!told.lines().any(|l| l.trim_start().starts_with("holds ") && l.contains(&format!("{visits}:"))), "{told}");
+    let page = std::fs::read_to_string(page).expect("written");
+    assert!(page.contains(&refused) && page.contains("not known to hold"), "{page}");
+    let report: serde_json::Value = serde_json::from_str(&check(&["--output", "json"]).1).expect("JSON");
+    assert_eq!(
+        (&report["unread"][0]["name"], &report["unread"][0]["operation"]),
+        (&visits.clone().into(), &"DescribeConfigs".into())
+    );
+    let standing = |from: &str| {
+        let edges = report["edges"].as_array().into_iter().flatten();
+        edges.filter(|e| e["edge"].as_str().is_some_and(|e| e.starts_with(from))).map(|e| e["standing"].clone()).collect::<Vec<_>>()
+    };
+    assert!(!standing(&visits).is_empty() && standing(&visits).iter().all(|s| s == "not_read"), "{report}");
+
+    let mut more = signed_in("limited", "limited");
+    more.push(("READBACK_TOPICS__WATCH", "1s"));
+    let mut member = Running::with(&dir, &work.path().join("state"), "blind", &more);
+    member.until_running();
+    let warned = |said: &str| said.lines().filter(|l| l.contains("settings were not read") && l.contains(&visits)).count();
+    until("it is told", || (warned(&member.said()) > 0).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let said = member.said();
+    assert!(warned(&said) == 1 && said.contains("RB0308"), "once, not at every look: {said}");
+    assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
 }

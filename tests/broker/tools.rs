@@ -231,6 +231,23 @@ fn new_reads_the_schema_of_a_topic_that_exists() {
     let seen = |t: &&Value| t["name"] == topic.as_str() && t["partitions"] == 2 && t["settings"]["min.insync.replicas"].is_string();
     assert!(report["topics"].as_array().is_some_and(|all| all.iter().any(|t| seen(&t))), "{told}");
     assert!(report["broker"]["transaction.max.timeout.ms"].is_string(), "{told}");
+    assert_eq!(report["compatibility"][format!("{topic}-value")], "BACKWARD", "the source's, too: {told}");
+    let of_edge = |e: &Value| e["edge"] == format!("{topic} → outbox") && e["standing"] == "weak";
+    assert!(report["edges"].as_array().is_some_and(|all| all.iter().any(of_edge)), "one replica is less than it wants: {told}");
+    let (_, told, _) = readback(&["check", dir, "--live"]);
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        " · cluster ",
+        " · Kafka ",
+        "limits of the brokers",
+        "transaction.max.timeout.ms",
+        "on less than it wants",
+        "replication 1, min.insync.replicas 1",
+        &format!("{topic}-value BACKWARD"),
+        "policies/plain-webhook.cedar is asked",
+    ] {
+        assert!(told.contains(part), "no {part} in\n{told}");
+    }
 }
 
 /// If this broke, people would be told figures of an installation that nobody measured, or find a bench's topics on their cluster.

@@ -6,21 +6,20 @@ use std::time::Duration;
 use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::error::{Result, codes};
-use crate::ids::GroupId;
-use crate::intents::{ResultRecord, topics as names};
+use crate::ids::{GroupId, TopicName};
+use crate::intents::topics as names;
 use crate::kafka::Admin;
 use crate::registry::Registry;
 use crate::runtime::error_of;
-use crate::serdes::internal::Wire;
 use crate::time::show_duration;
 
-use super::super::compose::external_counts;
-use super::{Finding, GroupSeen, Report, WEAK, topics};
+use super::{Finding, GroupSeen, Report, Unread, WEAK, schemas, topics};
 
-/// Adds what a cluster says. A contradiction keeps the application from running as declared; a weak setting is a warning.
+/// Adds what a cluster says. A contradiction keeps the application from running as declared; a weak setting is a warning, and so is what
+/// this login may not read.
 ///
 /// # Errors
-/// Where brokers or the registry can't be reached or refuse to answer.
+/// Where brokers or the registry can't be reached, or refuse what nothing can be said without.
 pub fn against(
     report: &mut Report,
     application: &Application,
@@ -28,22 +27,52 @@ pub fn against(
     admin: &dyn Admin,
     registry: Option<&Registry>,
 ) -> Result<()> {
-    let brokers = admin.brokers().map_err(error_of)?;
-    report.cluster.push(if brokers == 1 { "1 broker".into() } else { format!("{brokers} brokers") });
-    let found = admin.broker_config().map_err(error_of)?;
-    report.broker = super::chosen(&found, super::BROKER_SETTINGS);
-    broker_settings(report, config, &found, brokers);
+    let asked = ask(report, application, config, admin, registry);
+    report.stand();
+    asked
+}
+
+fn ask(
+    report: &mut Report,
+    application: &Application,
+    config: &ProcessConfig,
+    admin: &dyn Admin,
+    registry: Option<&Registry>,
+) -> Result<()> {
+    brokers(report, config, admin)?;
     topics::of_the_user(report, application, config, admin)?;
-    let counts = external_counts(application, admin)?;
+    groups(report, application, admin)?;
+    let counts = report.topics.iter().map(|t| (TopicName::new(&t.name), t.partitions)).collect();
     match application.topology.layout(&counts, None) {
         Ok(layout) => topics::of_ours(report, &super::internal(application, &layout), admin)?,
-        // A missing source was told above, with the command that creates it.
+        // A source that is missing, or that this login may not look at, was told above.
         Err(d) => report.contradictions.extend(
             d.iter().filter(|d| d.code != codes::TOPIC_MISSING).map(|d| Finding::new(d.code, &d.message, d.notes.join("; "))),
         ),
     }
-    groups(report, application, admin)?;
-    schemas(report, application, registry)
+    schemas::of_the_user(report, application, registry)
+}
+
+/// How many they are, whose, of which version, and their limits.
+fn brokers(report: &mut Report, config: &ProcessConfig, admin: &dyn Admin) -> Result<()> {
+    let count = admin.brokers().map_err(error_of)?;
+    report.cluster.push(if count == 1 { "1 broker".into() } else { format!("{count} brokers") });
+    let id = admin.cluster_id().map_err(error_of)?;
+    report.cluster.extend(id.map(|id| format!("cluster {id}")));
+    if let Some(found) = report.allowed(admin.broker_config(), Unread::brokers())? {
+        report.cluster.extend(version(&found));
+        report.broker = super::chosen(&found, super::BROKER_SETTINGS);
+        broker_settings(report, config, &found, count);
+    }
+    Ok(())
+}
+
+/// Brokers tell no version. Those before 4.0 have a setting that names it; it went with that version.
+fn version(found: &BTreeMap<String, String>) -> Option<String> {
+    match found.get("inter.broker.protocol.version") {
+        Some(version) => Some(format!("Kafka {}", version.split('-').next().unwrap_or(version))),
+        None => found.contains_key("node.id").then(|| "Kafka 4.0 or newer".to_owned()),
+    }
 }
 
 /// Who is a member now. The same person may start a second application under one name unseen.
@@ -51,7 +80,8 @@ fn groups(report: &mut Report, application: &Application, admin: &dyn Admin) -> 
     let app = application.id.as_str();
     let effects = application.has_effects().then(|| names::effects_unit(&application.id).to_string());
     for name in std::iter::once(app.to_owned()).chain(effects) {
-        let found = admin.members(&GroupId::new(&name)).map_err(error_of)?;
+        let group = GroupId::new(&name);
+        let Some(found) = report.allowed(admin.members(&group), Unread::members_of(&group))? else { continue };
         let mut members: Vec<String> = found.into_iter().map(|m| m.client_id).collect();
         members.sort();
         report.cluster.push(match members.len() {
@@ -114,35 +144,4 @@ fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap
             "an effect unit that stood still for longer refuses to start: raise offsets.retention.minutes",
         ));
     }
-}
-
-fn schemas(report: &mut Report, application: &Application, registry: Option<&Registry>) -> Result<()> {
-    let Some(registry) = registry else {
-        if let Some(topic) = &application.results {
-            let text = format!("{topic} is written without a registry: readers need the product's own schema files");
-            report.warnings.push(Finding::new(WEAK, text, "set registry.url"));
-        }
-        return Ok(());
-    };
-    let Some(topic) = &application.results else {
-        report.cluster.push("registry not asked: no results topic".into());
-        return Ok(());
-    };
-    let subject = format!("{topic}-value");
-    if !registry.check_compatible(&subject, ResultRecord::AVSC)? {
-        let text = format!("the registry's rules for {subject} refuse the schema of results");
-        report.contradictions.push(Finding::new(
-            codes::SCHEMA_INCOMPATIBLE,
-            text,
-            "another writer uses that subject: choose another results topic",
-        ));
-    }
-    let level = registry.compatibility(&subject)?;
-    if level == "NONE" {
-        let text = format!("the registry lets {subject} change in any way: readers of results may stop reading");
-        report.warnings.push(Finding::new(WEAK, text, "set its compatibility to BACKWARD or stricter"));
-    }
-    report.cluster.push(format!("registry ok ({level} for {subject})"));
-    report.compatibility.insert(subject, level);
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Finding, Report, Tried};
+use super::{Finding, Report, Rests, alike};
 
 /// Everything but the title.
 pub fn body(report: &Report) -> Markup {
@@ -31,10 +31,13 @@ fn edges(report: &Report) -> Markup {
                 @for edge in &report.edges {
                     @for (i, p) in edge.promises.iter().enumerate() {
                         tr {
-                            @if i == 0 { th scope="rowgroup" rowspan=(edge.promises.len()) { (edge.edge) } }
+                            @if i == 0 { th scope="rowgroup" rowspan=(edge.promises.len() + usize::from(edge.doubt().is_some())) { (edge.edge) } }
                             td { (p.promise) }
                             td { (p.because) }
                         }
+                    }
+                    @if let Some((doubt, of)) = edge.doubt() {
+                        tr { td { strong { (doubt) } } td { (of.join(", ")) } }
                     }
                 }
             }
@@ -54,6 +57,7 @@ fn rests(report: &Report) -> Markup {
                         th scope="row" { (edge.edge) }
                         td {
                             (list(&edge.rests.settings))
+                            (wanted(&edge.rests))
                             @if !edge.rests.assumes.is_empty() { "assumption " (edge.rests.assumes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")) }
                         }
                         td { (list(&edge.rests.broken_by)) }
@@ -65,9 +69,22 @@ fn rests(report: &Report) -> Markup {
     }
 }
 
+/// What is wanted of topics and brokers, and how these stand where a cluster was asked.
+fn wanted(rests: &Rests) -> Markup {
+    html! {
+        @if !rests.wants.is_empty() {
+            @if !rests.on_cluster.is_empty() { "wants" }
+            ul { @for text in &rests.wants { li { (text) } } }
+        }
+        @for (standing, is, of) in alike(&rests.on_cluster) {
+            p { strong { (standing.words()) } " " (of.join(", ")) @if !is.is_empty() { ": " (is) } }
+        }
+    }
+}
+
 fn who_and_schemas(report: &Report) -> Markup {
     html! {
-        @if !report.groups.is_empty() {
+        @if !report.groups.is_empty() || !report.compatibility.is_empty() {
             h2 { "Groups and schemas" }
             ul {
                 @for g in &report.groups { li { code { (g.name) } ": " @if g.members.is_empty() { "nobody" } @else { (g.members.join(", ")) } } }
@@ -106,7 +123,12 @@ fn topics(report: &Report) -> Markup {
                             th scope="row" { code { (t.name) } }
                             td { (t.partitions) }
                             td { (t.replication) }
-                            td { @for (key, value) in &t.settings { code { (key) "=" (value) } " " } }
+                            td {
+                                @match &t.settings {
+                                    Some(all) => { @for (key, value) in all { code { (key) "=" (value) } " " } }
+                                    None => { "not read" }
+                                }
+                            }
                         }
                     }
                 }
@@ -139,8 +161,7 @@ fn permissions(report: &Report) -> Markup {
                         td { (p.resource) " " code { (p.name) @if p.prefixed { "*" } } }
                         td { (p.operations.join(", ")) }
                         td {
-                            code { (p.flags()) }
-                            @match p.tried { Some(Tried::Allowed) => " (this login has it)", Some(Tried::Refused) => " (refused)", None => "" }
+                            code { (p.flags()) } (p.told())
                         }
                     }
                 }

@@ -3,9 +3,13 @@
 mod cluster;
 pub mod html;
 mod permissions;
+mod promises;
 mod rests;
+mod schemas;
+mod standing;
 mod topics;
 mod tried;
+mod unread;
 
 use std::collections::BTreeMap;
 
@@ -20,15 +24,16 @@ use crate::dsl::Application;
 use crate::error::{Code, codes};
 use crate::ids::{CallName, ContractName, TopicName};
 use crate::intents::topics as names;
-use crate::outbox::{Does, EffectRules};
 use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
 
 pub use cluster::{against, timeouts};
 pub use permissions::{Permission, permissions};
 pub use rests::Rests;
+pub use standing::{Stand, Standing, alike};
 pub(in crate::app) use topics::weaknesses;
 pub use tried::{Tried, or_refused, try_permissions};
+pub use unread::Unread;
 
 /// One way that records or effects take, and what is promised on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -40,6 +45,8 @@ pub struct Edge {
     /// What they rest on, and where they end.
     #[serde(flatten)]
     pub rests: Rests,
+    /// The worst of what they rest on, as a cluster has it; none offline.
+    pub standing: Option<Standing>,
 }
 
 /// A promise and its reason.
@@ -108,7 +115,11 @@ pub struct Report {
     pub not_promised: Vec<String>,
     /// Topics as a cluster has them; empty offline.
     pub topics: Vec<TopicSeen>,
-    /// Limits of the brokers that bear on the application; empty offline.
+    /// Topics that the cluster does not have (yet).
+    pub absent: Vec<String>,
+    /// What this login may not read: nothing that rests on it is known to hold.
+    pub unread: Vec<Unread>,
+    /// Limits of the brokers that bear on the application; empty offline, and where this login may not read them.
     pub broker: BTreeMap<String, String>,
     /// The application's groups as their coordinator lists them; empty offline.
     pub groups: Vec<GroupSeen>,
@@ -127,8 +138,10 @@ pub struct TopicSeen {
     pub partitions: u32,
     /// Its replication factor.
     pub replication: u32,
-    /// Settings that a promise rests on.
-    pub settings: BTreeMap<String, String>,
+    /// Settings that a promise rests on; none where this login may not read them.
+    pub settings: Option<BTreeMap<String, String>>,
+    /// Where they are weaker than a promise wants.
+    pub weak: Vec<String>,
 }
 
 /// A consumer group of the application.
@@ -188,10 +201,12 @@ impl Report {
             warnings: told.collect(),
             not_promised: not_promised(application),
             topics: Vec::new(),
+            absent: Vec::new(),
+            unread: Vec::new(),
             broker: BTreeMap::new(),
             groups: Vec::new(),
             compatibility: BTreeMap::new(),
-            permissions: permissions(application, config.console.session_secret.is_some()),
+            permissions: permissions(application),
         }
     }
 
@@ -200,22 +215,25 @@ impl Report {
         json!({
             "schema": "readback.check/1", "application": self.application, "version": self.version, "cluster": self.cluster,
             "edges": self.edges, "assumptions": self.assumptions, "contradictions": self.contradictions,
-            "warnings": self.warnings, "not_promised": self.not_promised, "topics": self.topics, "broker": self.broker,
-            "groups": self.groups, "compatibility": self.compatibility, "permissions": self.permissions,
+            "warnings": self.warnings, "not_promised": self.not_promised, "topics": self.topics, "absent": self.absent,
+            "unread": self.unread, "broker": self.broker, "groups": self.groups, "compatibility": self.compatibility, "permissions": self.permissions,
         })
     }
 }
 
 fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed]) -> Vec<Edge> {
+    let app = &application.id;
     let own = application.topology.subtopologies().iter().filter(|s| s.foreign.is_none());
     let mut all: Vec<Edge> = own.flat_map(|part| inside(application, part)).collect();
     for (contract, call, spec) in calls(application) {
-        let mut promises = vec![Promised { promise: spec.promise().words().into(), because: because(spec) }];
-        promises.extend(on_version(spec));
-        promises.extend(on_cancel(contract, spec));
-        promises.extend(on_webhook(spec));
-        promises.extend(on_plan(application, contract, call));
-        promises.extend(on_likeness(application, contract, call));
+        let mut promises = vec![Promised { promise: spec.promise().words().into(), because: promises::because(spec) }];
+        promises.extend(promises::on_policy(application, contract, call));
+        promises.extend(promises::on_approval(application, contract, call));
+        promises.extend(promises::on_version(spec));
+        promises.extend(promises::on_cancel(contract, spec));
+        promises.extend(promises::on_webhook(spec));
+        promises.extend(promises::on_plan(application, contract, call));
+        promises.extend(promises::on_likeness(application, contract, call));
         if !spec.proposal {
             let kept = show_duration(config.effects.audit.0);
             promises.push(Promised {
@@ -223,16 +241,20 @@ fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed])
                 because: format!("journalled before it is sent; ledger compacted, kept {kept} after closing"),
             });
         }
-        all.push(Edge { edge: format!("outbox → {contract}#{call}"), promises, rests: rests::outside(spec, assumed) });
+        let under =
+            if spec.proposal { Vec::new() } else { vec![names::ledger_changelog(app), names::outbox(app), names::control(app)] };
+        let rests = rests::outside(spec, assumed).over(under);
+        all.push(Edge { edge: format!("outbox → {contract}#{call}"), promises, rests, standing: None });
     }
-    let one = |edge: String, promise: &str| Edge {
+    let one = |edge: String, promise: &str, to: &TopicName| Edge {
         edge,
         promises: vec![Promised { promise: promise.into(), because: "in the Kafka transaction of the change".into() }],
-        rests: rests::inside(),
+        rests: rests::inside().over([to.clone(), names::changelog(app, "operations"), names::ledger_changelog(app)]),
+        standing: None,
     };
     if application.has_effects() {
-        all.extend(application.results.iter().map(|t| one(format!("outcome → {t}"), "each change once, with its ack level")));
-        all.extend(application.dead_letters.iter().map(|t| one(format!("refused → {t}"), "each once, with code and origin")));
+        all.extend(application.results.iter().map(|t| one(format!("outcome → {t}"), "each change once, with its ack level", t)));
+        all.extend(application.dead_letters.iter().map(|t| one(format!("refused → {t}"), "each once, with code and origin", t)));
     }
     all
 }
@@ -241,21 +263,27 @@ fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed])
 fn inside(application: &Application, part: &Subtopology) -> Vec<Edge> {
     let topology = &application.topology;
     let intake = agent::intake_topic(&application.id);
+    let app = &application.id;
     let sinks = part.nodes.iter().filter_map(|id| match &topology.node(*id).role {
-        Role::Sink(topic) if *topic == intake => Some("outbox".to_owned()),
-        Role::Sink(topic) => Some(topic.to_string()),
-        Role::ComputedSink => Some("topics that records name".to_owned()),
+        Role::Sink(topic) if *topic == intake => {
+            Some(("outbox".to_owned(), vec![topic.clone(), names::changelog(app, "operations"), names::outbox(app)]))
+        }
+        Role::Sink(topic) => Some((topic.to_string(), vec![topic.clone()])),
+        Role::ComputedSink => Some(("topics that records name".to_owned(), Vec::new())),
         _ => None,
     });
-    let mut to: Vec<String> = sinks.collect();
-    to.extend(part.stores.iter().map(|s| format!("store {s}")));
+    let mut to: Vec<(String, Vec<TopicName>)> = sinks.collect();
+    to.extend(part.stores.iter().map(|s| (format!("store {s}"), vec![names::changelog(app, s.as_str())])));
     to.dedup();
     let because = "input offset, state and output in one Kafka transaction; read_committed";
     let promised = || vec![Promised { promise: "each record once".into(), because: because.into() }];
-    let from = topology.sources_of(part);
-    from.iter()
-        .flat_map(|s| to.iter().map(move |t| Edge { edge: format!("{s} → {t}"), promises: promised(), rests: rests::inside() }))
-        .collect()
+    let edge = |from: &TopicName, (to, under): &(String, Vec<TopicName>)| Edge {
+        edge: format!("{from} → {to}"),
+        promises: promised(),
+        rests: rests::inside().over(std::iter::once(from.clone()).chain(under.iter().cloned())),
+        standing: None,
+    };
+    topology.sources_of(part).iter().flat_map(|s| to.iter().map(|t| edge(s, t)).collect::<Vec<_>>()).collect()
 }
 
 /// Every call that the pipelines make, each once: the model's, then the effect's, then what undoes it.
@@ -275,74 +303,6 @@ fn calls(application: &Application) -> Vec<(&ContractName, &CallName, &Call)> {
         }
     }
     all
-}
-
-/// What keeps an effect off a resource that has changed.
-fn on_version(call: &Call) -> Option<Promised> {
-    let precondition = call.precondition?;
-    let because = match (precondition.sent, precondition.read) {
-        (true, false) => "the request carries the version, and the target compares it",
-        (true, true) => "read before each send; the request carries the version, and the target compares it",
-        (false, _) => "read before each send; what changes it in between is not seen",
-    };
-    Some(Promised { promise: "only on the version that the requester saw".into(), because: because.into() })
-}
-
-/// What becomes of an effect that is cancelled when it has happened already.
-fn on_cancel(contract: &ContractName, call: &Call) -> Option<Promised> {
-    let undo = call.compensate.as_ref()?;
-    let because = format!(
-        "by {contract}#{}, ordered once, sent when no copy of the effect can arrive any more; not confirmed in {}: a person",
-        undo.call,
-        show_duration(undo.deadline)
-    );
-    Some(Promised { promise: "undone when it is cancelled too late".into(), because })
-}
-
-/// How an accepted call is known to be done, where its target tells by itself.
-fn on_webhook(call: &Call) -> Option<Promised> {
-    let webhook = call.webhook.as_ref()?;
-    let because = format!(
-        "posted by the target to {} within {}, signed; else read back, or a person",
-        webhook.path,
-        show_duration(webhook.within)
-    );
-    Some(Promised { promise: "accepted is not done: the target tells".into(), because })
-}
-
-/// What keeps back a request that means the same as an earlier one.
-fn on_likeness(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
-    let steps = application.pipelines.iter().map(|p| &p.effect);
-    let rules = steps.filter(|e| makes(e, contract, call)).find_map(|e| e.duplicates.as_ref())?;
-    let because = format!(
-        "same meaning as one under way, or ended less than {} ago: a person says whether it is meant",
-        show_duration(rules.within)
-    );
-    Some(Promised { promise: "look-alikes wait for a person".into(), because })
-}
-
-fn makes(effect: &EffectRules, contract: &ContractName, call: &CallName) -> bool {
-    effect.calls().iter().any(|(_, c)| c.contract == *contract && c.call == *call)
-}
-
-/// What a plan of several calls keeps to.
-fn on_plan(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
-    let steps = application.pipelines.iter().map(|p| &p.effect).filter(|e| matches!(e.does, Does::Proposed(_)));
-    steps.filter(|e| makes(e, contract, call)).next()?;
-    let because = "its intent is written when all that it needs is confirmed; else it is left out, and the plan's result says so";
-    Some(Promised { promise: "in a plan, only after what it needs".into(), because: because.into() })
-}
-
-fn because(call: &Call) -> String {
-    match (call.promise(), &call.in_flight, &call.readback) {
-        (Promise::AtMostOneReadback, Some(l), Some(v)) => format!(
-            "complete readback; re-send only when absent {} (L) + {} (V) after the last possible send",
-            show_duration(l.within),
-            show_duration(v.lag)
-        ),
-        _ if call.proposal => "a proposal: asked again freely, its cost counted".to_owned(),
-        (promise, _, _) => promise.because(),
-    }
 }
 
 fn assumptions(application: &Application, config: &ProcessConfig) -> Vec<Assumed> {

@@ -3,21 +3,44 @@
 use serde::Serialize;
 
 use crate::contract::{Call, Promise};
+use crate::ids::TopicName;
 use crate::time::show_duration;
 
-use super::Assumed;
+use super::{Assumed, Stand};
 
 /// The other side of an edge's promises.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Rests {
-    /// Settings that must hold, of the product, of brokers and topics.
+    /// Settings that the product sees to.
     pub settings: Vec<String>,
+    /// Settings of topics and brokers that must hold; a cluster has its own.
+    pub wants: Vec<String>,
     /// Numbers of the report's assumptions, from 1.
     pub assumes: Vec<usize>,
     /// What would break the promise.
     pub broken_by: Vec<String>,
     /// What is not promised on this edge.
     pub not_promised: Vec<String>,
+    /// The topics under it.
+    #[serde(skip)]
+    pub topics: Vec<TopicName>,
+    /// How these stand on a cluster; empty offline.
+    pub on_cluster: Vec<Stand>,
+}
+
+impl Rests {
+    /// Over these topics.
+    pub(super) fn over(mut self, topics: impl IntoIterator<Item = TopicName>) -> Self {
+        self.topics = topics.into_iter().collect();
+        self
+    }
+
+    /// Whether it says the same of another edge, but for the topics under it.
+    pub fn is_like(&self, other: &Rests) -> bool {
+        let said =
+            |r: &Rests| (r.settings.clone(), r.wants.clone(), r.assumes.clone(), r.broken_by.clone(), r.not_promised.clone());
+        said(self) == said(other)
+    }
 }
 
 fn texts(all: &[&str]) -> Vec<String> {
@@ -29,8 +52,11 @@ pub(super) fn inside() -> Rests {
     Rests {
         settings: texts(&[
             "transactions, idempotence and acks=all, which the product sets and nobody can override",
-            "topics: replication 3, min.insync.replicas 2, unclean.leader.election.enable false",
             "readers: isolation.level read_committed",
+        ]),
+        wants: texts(&[
+            "topics: replication 3, min.insync.replicas 2, unclean.leader.election.enable false",
+            "brokers: transaction.state.log.replication.factor and offsets.topic.replication.factor 3, transaction.state.log.min.isr 2",
         ]),
         assumes: Vec::new(),
         broken_by: texts(&[
@@ -38,6 +64,7 @@ pub(super) fn inside() -> Rests {
             "an internal topic is deleted or cut short by hand",
         ]),
         not_promised: texts(&["order between records of different partitions", "anything for readers that are not read_committed"]),
+        ..Rests::default()
     }
 }
 
@@ -45,15 +72,18 @@ pub(super) fn inside() -> Rests {
 pub(super) fn outside(call: &Call, assumptions: &[Assumed]) -> Rests {
     let own = |a: &Assumed| call.assumptions.iter().any(|c| c.text == a.text && c.at == a.at) || a.at.starts_with("effects.");
     let numbers = assumptions.iter().enumerate().filter(|(_, a)| own(a)).map(|(i, _)| i + 1);
-    let mut settings = texts(&["ledger and outbox: cleanup.policy and retention as they were made, replication 3"]);
-    if call.proposal {
-        settings.clear();
-    }
+    let wants = match call.proposal {
+        true => Vec::new(),
+        false => {
+            texts(&["ledger and outbox: cleanup.policy and retention as they were made, replication 3, min.insync.replicas 2"])
+        }
+    };
     Rests {
-        settings,
+        wants,
         assumes: if call.proposal { Vec::new() } else { numbers.collect() },
         broken_by: broken_by(call),
         not_promised: not_promised(call),
+        ..Rests::default()
     }
 }
 

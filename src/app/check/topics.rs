@@ -9,26 +9,28 @@ use crate::dsl::Application;
 use crate::error::{Result, codes};
 use crate::ids::TopicName;
 use crate::kafka::{Admin, TopicInfo};
-use crate::runtime::{differences, error_of};
+use crate::runtime::differences;
 use crate::task::InternalTopic;
 use crate::time::show_duration;
 use crate::topology::Role;
 
 use super::super::compose::{create_command, external_topics};
-use super::{Finding, Report, WEAK};
+use super::{Finding, Report, TopicSeen, Unread, WEAK};
 
 /// Topics that the user owns: they exist, and keep what they are given.
 pub(super) fn of_the_user(report: &mut Report, application: &Application, config: &ProcessConfig, admin: &dyn Admin) -> Result<()> {
     for name in &external_topics(application) {
-        let Some(info) = admin.topic(name).map_err(error_of)? else {
-            missing(report, name, config);
-            continue;
-        };
-        let settings = admin.topic_config(name).map_err(error_of)?;
-        durability(report, &info, &settings);
-        report.topics.push(seen(&info, &settings));
-        if asks_for_effects(application, name) {
-            requests(report, application, name, &settings);
+        match look(report, name, admin)? {
+            Looked::Hidden => {}
+            Looked::Absent => missing(report, name, config),
+            Looked::There(info, settings) => {
+                let found = settings.clone().unwrap_or_default();
+                durability(report, &info, &found);
+                report.topics.push(seen(&info, settings, Vec::new()));
+                if asks_for_effects(application, name) {
+                    requests(report, application, name, &found);
+                }
+            }
         }
     }
     Ok(())
@@ -38,14 +40,20 @@ pub(super) fn of_the_user(report: &mut Report, application: &Application, config
 pub(super) fn of_ours(report: &mut Report, wanted: &[InternalTopic], admin: &dyn Admin) -> Result<()> {
     let mut to_come = 0;
     for topic in wanted {
-        let Some(info) = admin.topic(&topic.name).map_err(error_of)? else {
-            to_come += 1;
-            continue;
+        let (info, settings) = match look(report, &topic.name, admin)? {
+            Looked::Hidden => continue,
+            Looked::Absent => {
+                to_come += 1;
+                continue;
+            }
+            Looked::There(info, settings) => (info, settings),
         };
-        let settings = admin.topic_config(&topic.name).map_err(error_of)?;
-        durability(report, &info, &settings);
-        report.topics.push(seen(&info, &settings));
-        for d in differences(topic, info.partitions, &settings) {
+        let found = settings.clone().unwrap_or_default();
+        durability(report, &info, &found);
+        let other = differences(topic, info.partitions, &found);
+        let weak = other.iter().filter(|d| d.refused).map(|d| format!("{} {} in place of {}", d.what, d.actual, d.expected));
+        report.topics.push(seen(&info, settings, weak.collect()));
+        for d in other {
             let text = format!("{}: its {} is {}, this version wants {}", topic.name, d.what, d.actual, d.expected);
             match d.refused {
                 true => {
@@ -64,9 +72,32 @@ pub(super) fn of_ours(report: &mut Report, wanted: &[InternalTopic], admin: &dyn
     Ok(())
 }
 
-fn seen(info: &TopicInfo, settings: &BTreeMap<String, String>) -> super::TopicSeen {
-    let settings = super::chosen(settings, super::TOPIC_SETTINGS);
-    super::TopicSeen { name: info.name.to_string(), partitions: info.partitions, replication: info.replication, settings }
+/// A topic as this login sees it.
+enum Looked {
+    /// It may not even ask.
+    Hidden,
+    /// There is none.
+    Absent,
+    /// With its settings, where it may read them.
+    There(TopicInfo, Option<BTreeMap<String, String>>),
+}
+
+fn look(report: &mut Report, name: &TopicName, admin: &dyn Admin) -> Result<Looked> {
+    let Some(found) = report.allowed(admin.topic(name), Unread::topic(name))? else { return Ok(Looked::Hidden) };
+    let Some(info) = found else {
+        report.absent.push(name.to_string());
+        return Ok(Looked::Absent);
+    };
+    let settings = report.allowed(admin.topic_config(name), Unread::settings_of(name))?;
+    Ok(Looked::There(info, settings))
+}
+
+/// What is `other` than it must be is weak, beside what is possible but weak of any topic.
+fn seen(info: &TopicInfo, settings: Option<BTreeMap<String, String>>, other: Vec<String>) -> TopicSeen {
+    let found = settings.clone().unwrap_or_default();
+    let weak = weaknesses(info, &found).into_iter().map(|(text, _)| text.to_owned()).chain(other).collect();
+    let settings = settings.map(|found| super::chosen(&found, super::TOPIC_SETTINGS));
+    TopicSeen { name: info.name.to_string(), partitions: info.partitions, replication: info.replication, settings, weak }
 }
 
 fn missing(report: &mut Report, name: &TopicName, config: &ProcessConfig) {
@@ -124,7 +155,7 @@ fn requests(report: &mut Report, application: &Application, name: &TopicName, se
     if settings.get("cleanup.policy").is_some_and(|p| p.contains("compact")) {
         weak(format!("{name} is compacted: of two requests under one key the first may vanish unread"), "cleanup.policy delete");
     }
-    let kept = settings.get("retention.ms").and_then(|v| v.parse::<i64>().ok());
+    let Some(kept) = settings.get("retention.ms").map(|v| v.parse::<i64>().ok()) else { return };
     let rules = || application.pipelines.iter().map(|p| &p.admit);
     let (Some(remember), Some(due)) = (rules().map(|r| r.remember).min(), rules().map(|r| r.max_deadline).max()) else { return };
     let kept = kept.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);

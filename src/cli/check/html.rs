@@ -60,6 +60,7 @@ mod tests {
             edge: "a → b".into(),
             promises: vec![Promised { promise: "p".into(), because }],
             rests: Rests::default(),
+            standing: None,
         });
         let page = page(&report, "2026-11-20");
         assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)"));

@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 use super::fields::Mapping;
 use super::ready::{Known, Ready};
 
+/// The tenant of the recorded input that policy denies.
+const STRANGER: &str = "blocked";
+
 /// What a topology is made of.
 pub(super) struct Made<'a> {
     pub app: &'a str,
@@ -23,18 +26,16 @@ pub(super) struct Made<'a> {
 impl Made<'_> {
     /// Every file: its path beside the others, and its text.
     pub fn files(&self) -> Vec<(String, String)> {
-        let mut files = vec![
+        vec![
             ("topology.yaml".to_owned(), self.topology()),
             (format!("contracts/{}.yaml", self.ready.name), self.ready.contract()),
+            (self.policy_file(), self.policy()),
             ("input.jsonl".to_owned(), self.input()),
-        ];
-        if self.ready.money {
-            files.push((self.policy_file(), self.policy()));
-        }
-        files
+        ]
     }
 
-    fn policy_file(&self) -> String {
+    /// Where the policy stands.
+    pub fn policy_file(&self) -> String {
         format!("policies/{}.cedar", self.ready.name)
     }
 
@@ -56,10 +57,7 @@ impl Made<'_> {
             text,
             "\nsteps:\n  - name: {call}   # part of each operation's identity: keep it while any is open\n    from: requests\n    effect:\n      contract: contracts/{name}.yaml#{call}\n"
         );
-        if ready.money {
-            let _ =
-                writeln!(text, "      policy: {}   # asked when an intent is written, and before every send", self.policy_file());
-        }
+        let _ = writeln!(text, "      policy: {}   # asked when an intent is written, and before every send", self.policy_file());
         let _ = write!(
             text,
             "      request:\n        # The operation ID names the intent: the same each time it comes again, another for another one.\n        \
@@ -80,21 +78,42 @@ impl Made<'_> {
         text
     }
 
+    /// Where money moves, whoever is not named may do nothing; elsewhere, whoever is named.
     fn policy(&self) -> String {
-        let amounts = (self.ready.parameters)()["amount"].is_i64();
-        let tenant = self.tenant();
-        let mut text = format!(
-            "// Asked when an intent is written, and again right before every send: who may move how much.\n// Principal is the \
-             requester, action the call, resource what it acts on; context holds tenant, permissions, plan (the parameters).\n\n\
-             @id(\"known-tenants\")\npermit (principal, action == Action::\"{}#{}\", resource)\nwhen {{ [{}].contains(context.tenant) }};\n",
-            self.ready.name,
-            self.ready.call,
-            json!(tenant)
+        let action = format!("action == Action::\"{}#{}\"", self.ready.name, self.ready.call);
+        let mut text = "// Asked when an intent is written, and again right before every send. What no `permit` covers is denied, and a `forbid` wins\n\
+                        // over every permit. Principal is the requester, action the call, resource what it acts on; context holds tenant,\n\
+                        // permissions and plan, which is the parameters.\n\n"
+            .to_owned();
+        if !self.ready.money {
+            let _ = write!(
+                text,
+                "// Every tenant may have this done, and nothing else.\n@id(\"this-call-only\")\npermit (principal, {action}, resource);\n\n\
+                 // But for those that are named here.\n@id(\"blocked-tenants\")\nforbid (principal, action, resource)\nwhen {{ \
+                 [{}].contains(context.tenant) }};\n",
+                json!(STRANGER)
+            );
+            return text;
+        }
+        let _ = write!(
+            text,
+            "// Money moves for tenants that are named here.\n@id(\"known-tenants\")\npermit (principal, {action}, resource)\nwhen {{ \
+             [{}].contains(context.tenant) }};\n",
+            json!(self.tenant())
         );
-        if amounts {
-            text += "\n@id(\"small-amounts\")\nforbid (principal, action, resource)\nwhen { context.plan.amount > 50000 };\n";
+        if (self.ready.parameters)()["amount"].is_i64() {
+            text += "\n// And not more than this at once, in the smallest unit of the currency.\n@id(\"small-amounts\")\nforbid (principal, \
+                     action, resource)\nwhen { context.plan.amount > 50000 };\n";
         }
         text
+    }
+
+    /// What the policy says, in a line.
+    pub fn policy_says(&self) -> String {
+        match self.ready.money {
+            true => format!("only the tenants that it names may have it done, now {}", self.tenant()),
+            false => format!("every tenant may have it done but those that it names, now {STRANGER}"),
+        }
     }
 
     /// The tenant of the recorded input.
@@ -103,8 +122,8 @@ impl Made<'_> {
         field.unwrap_or("default").to_owned()
     }
 
-    /// One that is taken and asked for twice, one that is refused, one whose answer is lost, one that can't be read; where there is a
-    /// policy and records name their tenant, one that it denies.
+    /// One that is taken and asked for twice, one that is refused, one whose answer is lost, one that can't be read; where records name
+    /// their tenant, one that policy denies.
     fn input(&self) -> String {
         let ready = self.ready;
         let call = format!("{}#{}", ready.name, ready.call);
@@ -137,8 +156,8 @@ impl Made<'_> {
         if let Some(field) = &self.mapping.needed {
             lines.push(self.record(4, "10:02:50", |r| drop(r.remove(field))));
         }
-        if let Some(field) = self.mapping.tenant_field.as_ref().filter(|_| ready.money) {
-            lines.push(self.record(5, "10:02:51", |r| drop(r.insert(field.clone(), json!("unknown")))));
+        if let Some(field) = &self.mapping.tenant_field {
+            lines.push(self.record(5, "10:02:51", |r| drop(r.insert(field.clone(), json!(STRANGER)))));
             lines.push(json!({ "advance": "5s" }));
         }
         lines.iter().map(|l| format!("{l}\n")).collect()

@@ -24,7 +24,7 @@ use self::files::Made;
 use self::ready::Ready;
 use super::{Connection, Format, load};
 
-/// Write a topology: topology.yaml, its contract, a policy where money moves, recorded input and what comes of it.
+/// Write a topology: topology.yaml, its contract and policy, recorded input and what comes of it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   readback new --list                                         the ready contracts, and what becomes of a lost answer
@@ -80,8 +80,8 @@ pub fn run(args: &NewArgs, format: Format) -> Result<ExitCode> {
         None => own(&app, ready),
         Some(topic) => existing(args, topic, ready)?,
     };
-    let (files, records) = write(dir, &app, ready, &source)?;
-    told(dir, &app, ready, &files, records, format);
+    let written = write(dir, &app, ready, &source)?;
+    told(dir, &app, ready, &written, format);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -192,8 +192,17 @@ fn existing(args: &NewArgs, topic: &str, ready: &Ready) -> Result<Source> {
     Ok(Source { topic: topic.to_owned(), formats: (if key.is_some() { "avro" } else { "string" }, "avro"), key, mapping })
 }
 
-/// Writes the files, plays the input and writes what comes of it. Answers the files and how many records came.
-fn write(dir: &Path, app: &str, ready: &Ready, source: &Source) -> Result<(Vec<String>, usize)> {
+/// What was written.
+struct Written {
+    files: Vec<String>,
+    /// The policy among them, and what it says.
+    policy: (String, String),
+    /// How many records come of the input.
+    records: usize,
+}
+
+/// Writes the files, plays the input and writes what comes of it.
+fn write(dir: &Path, app: &str, ready: &Ready, source: &Source) -> Result<Written> {
     let made =
         Made { app, ready, mapping: &source.mapping, topic: &source.topic, formats: source.formats, key: source.key.as_ref() };
     let mut names = Vec::new();
@@ -210,10 +219,11 @@ fn write(dir: &Path, app: &str, ready: &Ready, source: &Source) -> Result<(Vec<S
     let application = load::offline(dir)?.application;
     let done = recorded::run(&application, dir, true)?;
     names.push("expected.jsonl".to_owned());
-    Ok((names, done.records))
+    Ok(Written { files: names, policy: (made.policy_file(), made.policy_says()), records: done.records })
 }
 
-fn told(dir: &Path, app: &str, ready: &Ready, files: &[String], records: usize, format: Format) {
+fn told(dir: &Path, app: &str, ready: &Ready, written: &Written, format: Format) {
+    let Written { files, policy: (policy, says), records } = written;
     let shown = dir.display();
     let next = [format!("readback check {shown}"), format!("readback test {shown}"), format!("readback run {shown}")];
     match format {
@@ -221,11 +231,14 @@ fn told(dir: &Path, app: &str, ready: &Ready, files: &[String], records: usize, 
             "{}",
             json!({
                 "schema": "readback.new/1", "application": app, "directory": dir, "files": files, "records": records,
+                "policy": policy, "policy_says": says,
                 "environment": ready.variables(), "next": next,
             })
         ),
         Format::Table => {
             println!("wrote {app} to {shown}: {}", files.join(", "));
+            println!("\n policy, asked when an intent is written and again before every send");
+            println!("   {policy}   {says}");
             println!("\n next");
             println!("   {}   what is promised, and what you assume", next[0]);
             println!("   {}    {records} records come of input.jsonl; after a change `--update` writes them anew", next[1]);

@@ -12,7 +12,7 @@ pub(super) struct Ready {
     pub about: &'static str,
     /// What becomes of a lost answer.
     pub lost: &'static str,
-    /// Whether it moves money: then a policy is written with it.
+    /// Whether it moves money: then its policy names who may, else who may not.
     pub money: bool,
     /// The file.
     text: &'static str,

@@ -26,7 +26,10 @@ fn passes(dir: &Path) {
     // What a contract says of itself stands; the topology around it must add nothing.
     let told = declared.warnings.to_string();
     assert!(!told.contains("topology.yaml"), "{told}");
+    assert_eq!(declared.application.policies.len(), 1, "the policy that was written is asked");
     let report = Report::offline(&declared.application, &ProcessConfig::default(), &declared.warnings);
+    let guarded = report.edges.iter().flat_map(|e| &e.promises).filter(|p| p.promise == "only what policy permits");
+    assert_eq!(guarded.count(), 1, "the edge that it guards names it");
     assert!(report.contradictions.is_empty() && !report.edges.is_empty());
     recorded::run(&declared.application, dir, false).unwrap_or_else(|e| panic!("{e}"));
 }
@@ -48,7 +51,7 @@ fn every_ready_contract_becomes_a_topology_that_passes() {
         let by_a_person = matches!(ready.name, "brevo" | "square" | "plain-webhook");
         assert_eq!(of(3), if by_a_person { "parked" } else { "confirmed" }, "{}", ready.name);
         assert_eq!(dead(dir.path()), 1, "{}", ready.name);
-        assert_eq!(of(5), if ready.money { "denied" } else { "" }, "{}", ready.name);
+        assert_eq!(of(5), "denied", "{}: by its policy", ready.name);
         assert!(!ready.variables().is_empty(), "{}: a secret is named by a variable", ready.name);
     }
 }
@@ -75,7 +78,8 @@ fn a_topics_schema_becomes_a_topology_that_passes() {
             assert_eq!(text.contains(part), part != "string(value", "{part} in\n{text}");
         }
         assert_eq!(text.contains("to: value.to"), name == "resend", "{text}");
-        assert_eq!(last(dir.path(), &format!("{}-1", ready.call)), "confirmed");
+        let of = |id: &str| last(dir.path(), &format!("{}-{id}", ready.call));
+        assert_eq!((of("1").as_str(), of("5").as_str()), ("confirmed", "denied"), "{name}: policy reads the topic's tenant");
     }
 }
 

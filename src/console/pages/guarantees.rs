@@ -19,7 +19,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
                 (found.application) " version " (found.version) " · " (found.cluster.join(" · ")) " · asked at " (layout::moment(at)) ". The same on the "
                 "command line: " code { "readback check --live" } "."
             }
-            @if found.contradictions.is_empty() { p.notice.good { "Nothing contradicts what the application declares." } }
+            @if found.contradictions.is_empty() && found.unread.is_empty() { p.notice.good { "Nothing contradicts what the application declares." } }
             (report::body(&found))
         },
     ))

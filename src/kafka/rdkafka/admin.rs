@@ -1,6 +1,6 @@
 //! Questions and orders to the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use rdkafka::metadata::{Metadata, MetadataTopic};
 use rdkafka::types::RDKafkaRespErr;
 
 use super::context::Context;
-use super::{RdCluster, convert, creation};
+use super::{RdCluster, convert, creation, raw};
 use crate::ids::{GroupId, TopicName, Tp};
-use crate::kafka::{Admin, Class, Isolation, KResult, KafkaFault, Member, NewTopic, Refusal, TopicInfo};
+use crate::kafka::{Admin, Class, Isolation, KResult, KafkaFault, Member, NewTopic, Refusal, Resource, TopicInfo};
 use crate::offset::NextOffset;
 use crate::time::WallTime;
 
@@ -28,6 +28,7 @@ const SLICE: Duration = Duration::from_millis(500);
 /// How long brokers may take to hear of a topic that was created.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 const MAKING: &str = "creating the admin client";
+const READING_SETTINGS: &str = "reading settings";
 
 /// An admin client, and a consumer for metadata: a producer's would create the topic it asks for.
 pub(super) struct RdAdmin {
@@ -110,15 +111,38 @@ impl RdAdmin {
     }
 
     fn settings(&self, of: &ResourceSpecifier<'_>, to: &str) -> KResult<BTreeMap<String, String>> {
-        const DOING: &str = "reading settings";
-        let found = wait(self.admin.describe_configs([of], &self.options())).map_err(|e| self.fault(DOING, to, &e))?;
+        let found = wait(self.admin.describe_configs([of], &self.options())).map_err(|e| self.fault(READING_SETTINGS, to, &e))?;
         let mut settings = BTreeMap::new();
         for resource in found {
-            let resource = resource.map_err(|code| self.fault(DOING, to, &KafkaError::AdminOp(code)))?;
+            let resource = resource.map_err(|code| self.fault(READING_SETTINGS, to, &KafkaError::AdminOp(code)))?;
             settings.extend(resource.entries.into_iter().filter_map(|e| e.value.map(|v| (e.name, v))));
         }
-        Ok(settings)
+        if settings.is_empty() { Err(self.hidden(of, to)) } else { Ok(settings) }
     }
+
+    /// Why there are no settings. The client hands on a refused resource as one that has none, and whatever may be read has some: it is the
+    /// refusal, unless the brokers say that this login may read them. Then the one that answered has not heard of the topic yet.
+    fn hidden(&self, of: &ResourceSpecifier<'_>, to: &str) -> KafkaFault {
+        let topic = TopicName::new(to);
+        let (on, refused) = match of {
+            ResourceSpecifier::Broker(_) => (Resource::Cluster, RDKafkaErrorCode::ClusterAuthorizationFailed),
+            _ => (Resource::Topic(&topic), RDKafkaErrorCode::TopicAuthorizationFailed),
+        };
+        match self.operations(on) {
+            Ok(Some(all)) if all.contains("DescribeConfigs") => {
+                KafkaFault::new(Class::Retry, READING_SETTINGS, to, "the broker tells none yet")
+            }
+            _ => self.fault(READING_SETTINGS, to, &KafkaError::AdminOp(refused)),
+        }
+    }
+
+    fn may(&self, asked: &raw::Asked<'_>, of: impl std::fmt::Display) -> KResult<raw::Told> {
+        let client = self.admin.inner();
+        client.context().keep(client);
+        let told = raw::may(client, asked, self.cluster.config().request);
+        told.map_err(|code| self.fault("asking for permissions", of, &KafkaError::AdminOp(code)))
+    }
+
     /// A creation is confirmed by the controller, and brokers hear of it a moment later. Until then whoever looks for the topic, or for
     /// its partitions, is told that there is none. Bounded: where it takes longer, the next request says so.
     fn until_known(&self, topics: &[NewTopic]) {
@@ -273,6 +297,19 @@ impl Admin for RdAdmin {
             partitions: m.assignment().and_then(convert::assignment).unwrap_or_default(),
         };
         Ok(members.map(member).collect())
+    }
+
+    fn operations(&self, on: Resource<'_>) -> KResult<Option<BTreeSet<&'static str>>> {
+        let told = match on {
+            Resource::Topic(topic) => self.may(&raw::Asked::Topic(topic.as_str()), topic),
+            Resource::Group(group) => self.may(&raw::Asked::Group(group.as_str()), group),
+            Resource::Cluster => self.may(&raw::Asked::Cluster, "the cluster"),
+        };
+        Ok(told?.operations.map(|all| all.into_iter().filter_map(convert::operation).collect()))
+    }
+
+    fn cluster_id(&self) -> KResult<Option<String>> {
+        self.may(&raw::Asked::Cluster, "the cluster").map(|told| told.cluster)
     }
 
     fn brokers(&self) -> KResult<u32> {

@@ -89,6 +89,12 @@ pub(super) fn tps(list: &TopicPartitionList) -> Vec<Tp> {
     list.elements().iter().map(|e| Tp::new(e.topic(), e.partition())).collect()
 }
 
+/// What permissions are called, by Kafka's numbers; those that nobody here needs have no name.
+pub(super) fn operation(number: u32) -> Option<&'static str> {
+    let names = ["Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs"];
+    names.get(usize::try_from(number).ok()?.checked_sub(3)?).copied()
+}
+
 /// What a code asks for whoever reports it, where it says so by itself.
 fn class_of_code(code: E) -> Option<Class> {
     match code {

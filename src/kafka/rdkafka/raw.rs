@@ -196,3 +196,98 @@ pub(super) fn member_id<C: ClientContext>(client: &Client<C>) -> String {
         id
     }
 }
+
+/// Whose permissions are asked for.
+pub(super) enum Asked<'a> {
+    /// Of a topic.
+    Topic(&'a str),
+    /// Of a consumer group.
+    Group(&'a str),
+    /// Of the cluster.
+    Cluster,
+}
+
+/// What a broker says to that.
+pub(super) struct Told {
+    /// What this login may do there, by Kafka's numbers; `None` where the broker doesn't say.
+    pub operations: Option<Vec<u32>>,
+    /// The cluster's id, where it was asked about the cluster.
+    pub cluster: Option<String>,
+}
+
+/// Asks a broker what this login may do, waiting at most `limit`.
+pub(super) fn may<C: ClientContext>(client: &Client<C>, asked: &Asked<'_>, limit: Duration) -> Result<Told, RDKafkaErrorCode> {
+    use c::rd_kafka_admin_op_t as Op;
+    let (name, op) = match asked {
+        Asked::Topic(name) => (*name, Op::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS),
+        Asked::Group(name) => (*name, Op::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS),
+        Asked::Cluster => ("", Op::RD_KAFKA_ADMIN_OP_DESCRIBECLUSTER),
+    };
+    let name = CString::new(name).map_err(|_| RDKafkaErrorCode::InvalidArgument)?;
+    let mut names = [name.as_ptr()];
+    // SAFETY: the client and the name live during the call; options, list, queue and event are made here and given back once, each after
+    // its last use. The request holds copies of all that it needs.
+    unsafe {
+        let client = client.native_ptr();
+        let options = c::rd_kafka_AdminOptions_new(client, op);
+        c::rd_kafka_AdminOptions_set_request_timeout(options, millis(limit), std::ptr::null_mut(), 0);
+        let unfit = c::rd_kafka_AdminOptions_set_include_authorized_operations(options, 1);
+        if !unfit.is_null() {
+            c::rd_kafka_error_destroy(unfit);
+        }
+        let queue = c::rd_kafka_queue_new(client);
+        match asked {
+            Asked::Topic(_) => {
+                let list = c::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
+                c::rd_kafka_DescribeTopics(client, list, options, queue);
+                c::rd_kafka_TopicCollection_destroy(list);
+            }
+            Asked::Group(_) => c::rd_kafka_DescribeConsumerGroups(client, names.as_mut_ptr(), names.len(), options, queue),
+            Asked::Cluster => c::rd_kafka_DescribeCluster(client, options, queue),
+        }
+        // The request's own limit ends it first.
+        let event = c::rd_kafka_queue_poll(queue, millis(limit + Duration::from_secs(1)));
+        let told = if event.is_null() { Err(RDKafkaErrorCode::OperationTimedOut) } else { told(event, asked) };
+        if !event.is_null() {
+            c::rd_kafka_event_destroy(event);
+        }
+        c::rd_kafka_queue_destroy(queue);
+        c::rd_kafka_AdminOptions_destroy(options);
+        told
+    }
+}
+
+/// The answer in an event. Safe to call with a living event of the request that asks this.
+unsafe fn told(event: *mut c::rd_kafka_event_t, asked: &Asked<'_>) -> Result<Told, RDKafkaErrorCode> {
+    let fine = |error: c::rd_kafka_resp_err_t| if error == NO_ERROR { Ok(()) } else { Err(RDKafkaErrorCode::from(error)) };
+    let mut count = 0;
+    // SAFETY: everything that is read here belongs to the event, which lives; lists have as many elements as is told, and null is asked
+    // for before it is read.
+    unsafe {
+        fine(c::rd_kafka_event_error(event))?;
+        let (found, cluster) = match asked {
+            Asked::Topic(_) => {
+                let result = c::rd_kafka_event_DescribeTopics_result(event);
+                let all = c::rd_kafka_DescribeTopics_result_topics(result, &mut count);
+                let Some(topic) = (count > 0).then(|| *all) else { return Ok(Told { operations: None, cluster: None }) };
+                fine(c::rd_kafka_error_code(c::rd_kafka_TopicDescription_error(topic)))?;
+                (c::rd_kafka_TopicDescription_authorized_operations(topic, &mut count), None)
+            }
+            Asked::Group(_) => {
+                let result = c::rd_kafka_event_DescribeConsumerGroups_result(event);
+                let all = c::rd_kafka_DescribeConsumerGroups_result_groups(result, &mut count);
+                let Some(group) = (count > 0).then(|| *all) else { return Ok(Told { operations: None, cluster: None }) };
+                fine(c::rd_kafka_error_code(c::rd_kafka_ConsumerGroupDescription_error(group)))?;
+                (c::rd_kafka_ConsumerGroupDescription_authorized_operations(group, &mut count), None)
+            }
+            Asked::Cluster => {
+                let result = c::rd_kafka_event_DescribeCluster_result(event);
+                let id = c::rd_kafka_DescribeCluster_result_cluster_id(result);
+                let id = (!id.is_null()).then(|| CStr::from_ptr(id).to_string_lossy().into_owned());
+                (c::rd_kafka_DescribeCluster_result_authorized_operations(result, &mut count), id)
+            }
+        };
+        let operations = (!found.is_null()).then(|| std::slice::from_raw_parts(found, count).iter().map(|o| *o as u32).collect());
+        Ok(Told { operations, cluster })
+    }
+}
