@@ -206,6 +206,9 @@ It survives restarts, and is in force once every partition has taken it. Exit co
     },
 }
 
+/// How long a denial may take to where it is decided.
+const DENIAL: Duration = Duration::from_secs(30 * 60);
+
 /// Runs `readback ops …`: over a console where one is named, else by the topics.
 ///
 /// # Errors
@@ -275,7 +278,7 @@ fn ordered<C: Cluster>(what: &What, desk: &mut Desk<'_, C>) -> Result<ExitCode> 
         }),
         What::Deny { order, seen } => desk.give(order, &on(Action::Deny, Some(*seen), &alone), &|order, known| {
             let (key, seen) = known.ok_or_else(|| nobody_knows(order.operation_id.as_str()))?;
-            orders::decision(order, key, seen, Decision::Deny, now)
+            orders::decision(order, key, seen, Decision::Deny, now.plus(DENIAL))
         }),
         What::Revoke { order, approval } => {
             let wanted = Wanted { action: "revoke", seen: None, second: &alone };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use readback::console::people::{Role, make};
 use readback::ids::{Partition, TopicName, Tp};
-use readback::kafka::{Cluster, Isolation, Reader, Slot, TxLimits, TxSink};
+use readback::kafka::{Cluster, Isolation, Slot, TxLimits, TxSink};
 use readback::record::OutRecord;
 use readback::registry::{Ensure, Registry, RegistryAuth};
 use readback::time::{Clock, SystemClock};

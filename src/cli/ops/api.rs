@@ -27,19 +27,21 @@ pub(super) struct ApiArgs {
     #[arg(long, env = "READBACK_API", global = true, value_name = "URL")]
     api: Option<String>,
     /// Where your token for it is: `env:NAME` or `file:PATH`, never the token itself.
-    #[arg(long, global = true, value_name = "WHERE", default_value = "env:READBACK_TOKEN", value_parser = token)]
-    token: SecretRef,
+    #[arg(long, global = true, value_name = "WHERE", default_value = "env:READBACK_TOKEN")]
+    token: String,
     /// Who signed its certificate (PEM), where the system does not know them.
     #[arg(long, global = true, value_name = "FILE")]
     api_ca: Option<PathBuf>,
 }
 
-fn token(text: &str) -> std::result::Result<SecretRef, String> {
+/// Where a token is. What stands there may be one: an error does not repeat it, as the parser of flags would.
+fn token(text: &str) -> Result<SecretRef> {
     match text.split_once(':') {
         Some(("env", name)) if !name.is_empty() => Ok(SecretRef::Env(name.to_owned())),
         Some(("file", path)) if !path.is_empty() => Ok(SecretRef::File(PathBuf::from(path))),
-        // What stands there may be a token: it is not repeated.
-        _ => Err("write env:NAME or file:PATH; a token on a command line is seen by whoever lists processes".to_owned()),
+        _ => Err(Error::new(codes::USAGE, Fault::Configuration, "reading where the token is (--token)")
+            .because("it names neither a variable nor a file")
+            .next("write env:NAME or file:PATH: a token on a command line is seen by whoever lists processes")),
     }
 }
 
@@ -68,7 +70,7 @@ impl ApiArgs {
     pub fn open(&self) -> Result<Option<Api>> {
         let Some(url) = self.api.as_deref().map(str::trim).filter(|u| !u.is_empty()) else { return Ok(None) };
         let base = address(url)?;
-        Ok(Some(Api { base, token: self.token.clone(), ca: self.api_ca.clone(), runtime: crate::cli::http_runtime()? }))
+        Ok(Some(Api { base, token: token(&self.token)?, ca: self.api_ca.clone(), runtime: crate::cli::http_runtime()? }))
     }
 }
 
@@ -198,10 +200,10 @@ mod tests {
         for wrong in ["http://console.acme.example", "console:9465", "https://", "https://a/b", "https://user:pass@a", "ftp://a"] {
             assert_eq!(address(wrong).expect_err(wrong).code, codes::USAGE, "{wrong}");
         }
-        assert_eq!(token("env:MINE"), Ok(SecretRef::Env("MINE".into())));
-        assert_eq!(token("file:/run/me"), Ok(SecretRef::File("/run/me".into())));
+        assert_eq!(token("env:MINE").expect("reads"), SecretRef::Env("MINE".into()));
+        assert_eq!(token("file:/run/me").expect("reads"), SecretRef::File("/run/me".into()));
         for wrong in ["rbt_5be2", "env:", "token:rbt_5be2"] {
-            assert!(!token(wrong).expect_err("is refused").contains("5be2"));
+            assert!(!token(wrong).expect_err("is refused").to_string().contains("5be2"));
         }
     }
 }

@@ -74,6 +74,15 @@ fn what_is_ordered_on_the_command_line_stands_on_the_audit_topic() {
     assert_eq!(typed(&s, &resolve("op-9", "7", &["--by", "kim"])).unwrap_err().code, codes::UNKNOWN_OPERATION);
     let last = s.audited().pop().unwrap();
     assert_eq!((&last["came"], &last["code"], &last["operation"]), (&json!("refused"), &json!("RB0708"), &json!("op-9")));
+    s.record(&awaiting("op-a"));
+    assert_eq!(
+        typed(&s, &["deny", "op-a", "--reason", "above the budget", "--seen", "4", "--by", "kim"]).unwrap(),
+        ExitCode::SUCCESS
+    );
+    let denied = s.commands().pop().unwrap();
+    assert!(denied.approval.unwrap().expires_at > denied.issued_at, "it would have run out before anybody looks");
+    let last = s.audited().pop().unwrap();
+    assert_eq!((&last["action"], &last["came"], &last["plan_hash"]), (&json!("deny"), &json!("answered"), &json!("plan-9")));
     assert_eq!(typed(&s, &["resume", "--everything", "--reason", "INC-42 is over", "--by", "kim"]).unwrap(), ExitCode::SUCCESS);
     let last = s.audited().pop().unwrap();
     assert_eq!((&last["action"], &last["came"], &last["scope"]), (&json!("resume"), &json!("answered"), &json!("everything")));
