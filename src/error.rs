@@ -295,5 +295,7 @@ pub mod codes {
         SIGN_IN_REFUSED = 808;
         /// An order to confirm that does not wait, or no longer.
         NOT_WAITING = 809;
+        /// The console that orders go through does not answer, or is none.
+        CONSOLE_UNREACHABLE = 810;
     }
 }

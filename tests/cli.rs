@@ -52,6 +52,9 @@ fn help_teaches() {
         "resolve",
         "force",
         "approve",
+        "deny",
+        "waiting",
+        "confirm",
         "cancel",
         "revoke",
         "resolve-all",
@@ -119,7 +122,29 @@ fn codes_and_exit_codes() {
     golden("explain-unknown", &["explain", "RB9999"]);
     golden("usage", &["check"]);
     golden("usage-ops", &["ops", "resolve", "op-1", "--reason", "seen", "--seen", "7"]);
+    golden("usage-ops-token", &["ops", "list", "--api", "https://console", "--token", "rbt_5be2"]);
+    golden("usage-ops-clear", &["ops", "list", "--api", "http://console.acme.example"]);
+    golden("usage-ops-waiting", &["ops", "waiting"]);
     golden("no-topology", &["check", "topology/nowhere"]);
+}
+
+/// If this broke, a script could not tell a console that can't be reached from one that refuses; or a token would be printed.
+#[test]
+fn an_unreachable_console_is_exit_code_three() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("token");
+    std::fs::write(&file, "rbt_5be2").expect("writes");
+    let (api, token) = (format!("http://127.0.0.1:{port}"), format!("file:{}", file.display()));
+    let order = ["ops", "cancel", "op-1", "--reason", "r", "--api", &api, "--token", &token];
+    for args in [&["ops", "list", "--api", &api, "--token", &token][..], &order] {
+        let out = readback(args);
+        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {said}");
+        assert!(said.contains("error[RB0810]") && !said.contains("5be2"), "{said}");
+    }
+    let out = readback(&["ops", "list", "--api", &api]);
+    assert_eq!(out.status.code(), Some(2), "no token: {}", String::from_utf8_lossy(&out.stderr));
 }
 
 /// If this broke, a script could not tell a cluster that can't be reached from one that contradicts.

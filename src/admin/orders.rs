@@ -7,7 +7,7 @@ use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, ApprovalId, OperationKey, PlanHash, partition_of};
 use crate::intents::{Approval, Command, Decision, Switch, headers, topics};
 use crate::kafka::Cluster;
-use crate::outbox::commands::CommandRecord;
+use crate::outbox::commands::{self, CommandRecord, Order};
 use crate::record::{Headers, OutRecord};
 use crate::runtime::unreached;
 use crate::time::WallTime;
@@ -51,6 +51,27 @@ pub fn approval(key: &OperationKey, seen: &Seen, decision: Decision, terms: &Ter
         policy_version: String::new(),
         reason: Some(terms.reason.to_owned()),
     })
+}
+
+/// The command of a decision about the plan as it stands. Before the hand-over a denial ends the operation; after it, it takes back what
+/// was spent.
+///
+/// # Errors
+/// `COMMAND_REFUSED` where there is no plan, or nothing to take back.
+pub fn decision(order: Order, key: &OperationKey, seen: &Seen, decision: Decision, expires_at: WallTime) -> Result<Command> {
+    let approval = approval(key, seen, decision, &Terms { by: &order.by, reason: &order.reason, expires_at })?;
+    let spent = seen.ledger.as_ref().and_then(|l| l.approval.as_ref());
+    match (decision, &seen.ledger, spent) {
+        (Decision::Deny, Some(_), Some(spent)) => {
+            Ok(commands::revoke(order, Approval { approval_id: spent.id.clone(), decision: Decision::Revoke, ..approval }))
+        }
+        (Decision::Deny, Some(_), None) => {
+            Err(Error::new(codes::COMMAND_REFUSED, Fault::Verdict, format!("denying {}", key.operation))
+                .because("it was handed over without an approval")
+                .next("cancel it"))
+        }
+        _ => Ok(commands::approve(order, approval)),
+    }
 }
 
 /// Takes an approval back: the one that is named, or else the one in use, or else the one that is held.

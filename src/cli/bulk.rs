@@ -10,6 +10,8 @@ use serde_json::json;
 use crate::admin::evidence::{changed_at, why};
 use crate::admin::orders::publish;
 use crate::admin::views::{CommandAnswer, Operations, Seen};
+use crate::console::act::Action;
+use crate::console::audit::{Came, Entry};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, OperationKey};
 use crate::intents::{Command, Resolution};
@@ -18,6 +20,7 @@ use crate::outbox::commands::{self, Order};
 use crate::time::{WallTime, show_duration};
 
 use super::progress::Progress;
+use super::scribe::Scribe;
 use super::{Format, ops};
 
 /// How long the answers are waited for, all together.
@@ -57,12 +60,12 @@ pub(super) struct BulkArgs {
     #[arg(long)]
     dry_run: bool,
     /// Why; kept for ever beside each decision.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: String,
-    /// Who decides.
+    /// Who decides: recorded as given.
     #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     by: String,
-    /// The second person, where one is needed (before settle).
+    /// The name of a second person, where one is needed (before settle): recorded as given, proved by nothing.
     #[arg(long)]
     second: Option<String>,
     /// What you looked at: a link or reference.
@@ -88,6 +91,29 @@ impl BulkArgs {
         texts.iter().all(|t| t.is_none()) && self.longer_than.is_none() && self.shorter_than.is_none()
     }
 
+    fn resolution(&self) -> Resolution {
+        if self.applied { Resolution::Applied } else { Resolution::NotApplied }
+    }
+
+    fn action(&self) -> Action {
+        Action::Resolve(self.resolution())
+    }
+
+    /// Which filter has found them, as the audit topic has it.
+    fn scope(&self) -> String {
+        let age = |d: Option<Duration>| d.map(show_duration);
+        let all = [
+            ("status", Some(self.status.clone())),
+            ("code", self.code.clone()),
+            ("call", self.call.clone()),
+            ("tenant", self.tenant.clone()),
+            ("longer than", age(self.longer_than)),
+            ("shorter than", age(self.shorter_than)),
+        ];
+        let named = all.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+        crate::outbox::cut(&named.collect::<Vec<_>>().join(", "))
+    }
+
     fn command(&self, key: &OperationKey, seen: i64, now: WallTime) -> Command {
         let order = Order {
             tenant: Some(key.tenant.clone()),
@@ -101,7 +127,7 @@ impl BulkArgs {
             at: now,
             hold: Duration::from_secs(3_600),
         };
-        commands::resolve(order, if self.applied { Resolution::Applied } else { Resolution::NotApplied })
+        commands::resolve(order, self.resolution())
     }
 }
 
@@ -117,9 +143,17 @@ pub(super) fn run<C: Cluster>(
     now: WallTime,
     format: Format,
 ) -> Result<ExitCode> {
+    let scribe = Scribe::new(cluster, app, &args.by, &args.reason);
+    // What only looks is no action.
+    let refused = |e: Error| match args.dry_run {
+        true => Err(e),
+        false => scribe.refused(Entry { scope: Some(args.scope()), ..scribe.entry(args.action().word()) }, e),
+    };
     if args.is_open() {
-        return Err(Error::new(codes::USAGE, Fault::Configuration, "resolving all operations: no filter is given")
-            .next("name the incident's: --code, --call, --tenant, --longer-than or --shorter-than"));
+        return refused(
+            Error::new(codes::USAGE, Fault::Configuration, "resolving all operations: no filter is given")
+                .next("name the incident's: --code, --call, --tenant, --longer-than or --shorter-than"),
+        );
     }
     let found: Vec<(OperationKey, i64, Duration)> = operations
         .seen
@@ -133,42 +167,58 @@ pub(super) fn run<C: Cluster>(
         return Ok(ExitCode::SUCCESS);
     }
     if args.expect != Some(found.len()) {
-        let expected = args.expect.unwrap_or_default();
-        return Err(Error::new(
-            codes::STALE_VERSION,
-            Fault::Stale,
-            format!("resolving {expected} operations: there are {} now", found.len()),
-        )
-        .next("look again with --dry-run; nothing was changed"));
+        let doing = format!("resolving {} operations: there are {} now", args.expect.unwrap_or_default(), found.len());
+        return refused(
+            Error::new(codes::STALE_VERSION, Fault::Stale, doing).next("look again with --dry-run; nothing was changed"),
+        );
     }
-    let mut open: BTreeMap<CommandId, OperationKey> = BTreeMap::new();
+    let mut open: BTreeMap<CommandId, (OperationKey, Entry)> = BTreeMap::new();
     let mut progress = Progress::of("resolving");
     for (key, version, _) in &found {
         let command = args.command(key, *version, now);
-        publish(cluster, app, &command)?;
-        open.insert(command.command_id, key.clone());
+        let entry = Entry { scope: Some(args.scope()), ..scribe.entry(args.action().word()).about(&command) };
+        scribe.begin(&entry)?;
+        if let Err(e) = publish(cluster, app, &command) {
+            scribe.came(entry, Came::Unanswered, Some(e.code.to_string()), &e.to_string());
+            return Err(e);
+        }
+        open.insert(command.command_id, (key.clone(), entry));
     }
-    let mut refused = 0;
+    let stayed = answers(operations, &mut open, &mut progress, &scribe, format)?;
+    drop(progress);
+    for (id, (key, entry)) in open.iter() {
+        scribe.came(entry.clone(), Came::Unanswered, None, "");
+        eprintln!("{} is not answered yet; command {id} stays in the topic and is answered once a member runs", key.operation);
+    }
+    Ok(match (open.is_empty(), stayed) {
+        (false, _) => ExitCode::from(Fault::Unreachable.exit_code()),
+        (true, 0) => ExitCode::SUCCESS,
+        (true, _) => ExitCode::from(Fault::Verdict.exit_code()),
+    })
+}
+
+/// Waits for the answers, tells each and writes it down; how many were refused. Those that stay open are not answered.
+fn answers<C: Cluster>(
+    operations: &mut Operations,
+    open: &mut BTreeMap<CommandId, (OperationKey, Entry)>,
+    progress: &mut Progress,
+    scribe: &Scribe<C>,
+    format: Format,
+) -> Result<usize> {
+    let (mut refused, all) = (0, open.len());
     let until = Instant::now() + PATIENCE;
     while !open.is_empty() && Instant::now() < until {
         let Some(id) = open.keys().next().cloned() else { break };
         let left = until.saturating_duration_since(Instant::now());
         let Some(answer) = operations.answer(&id, left)? else { break };
-        progress.at((found.len() - open.len()) as u64, found.len() as u64);
-        if let Some(key) = open.remove(&id) {
+        progress.at((all - open.len()) as u64, all as u64);
+        if let Some((key, entry)) = open.remove(&id) {
             refused += usize::from(answer.code.is_some());
+            scribe.came(entry, Came::Answered, answer.code.clone(), &answer.detail);
             told(&key, &answer, format);
         }
     }
-    drop(progress);
-    for (id, key) in &open {
-        eprintln!("{} is not answered yet; command {id} stays in the topic and is answered once a member runs", key.operation);
-    }
-    Ok(match (open.is_empty(), refused) {
-        (false, _) => ExitCode::from(Fault::Unreachable.exit_code()),
-        (true, 0) => ExitCode::SUCCESS,
-        (true, _) => ExitCode::from(Fault::Verdict.exit_code()),
-    })
+    Ok(refused)
 }
 
 fn would(key: &OperationKey, version: i64, age: Duration, format: Format) {
@@ -203,6 +253,8 @@ mod tests {
     use crate::contract::{self, Parameters};
     use crate::driver::{Scripted, TopologyTestDriver};
     use crate::dsl::{Consumed, Effect, StreamsBuilder};
+    use crate::kafka::memory::Call;
+    use crate::kafka::{Class, Isolation};
     use crate::record::Headers;
     use crate::serdes::Serdes;
 
@@ -256,6 +308,12 @@ calls:
         operations
     }
 
+    fn audited(driver: &TopologyTestDriver) -> Vec<serde_json::Value> {
+        let topic = crate::intents::topics::audit(&ApplicationId::new("mails"));
+        let records = driver.cluster().records(&topic, Isolation::Committed);
+        records.iter().map(|r| serde_json::from_slice(r.value.as_deref().unwrap_or_default()).expect("JSON")).collect()
+    }
+
     fn statuses(driver: &TopologyTestDriver) -> Vec<String> {
         open(driver).seen.values().filter_map(|s| s.status()).map(|s| s.word().to_owned()).collect()
     }
@@ -270,8 +328,16 @@ calls:
         assert_eq!(refused(&given(&["--expect", "2", "--call", "mail#send"])), codes::STALE_VERSION);
         assert_eq!(refused(&given(&["--expect", "1", "--code", "RB0231"])), codes::STALE_VERSION, "of another code there is none");
         assert_eq!(refused(&given(&["--expect", "3"])), codes::USAGE, "all of them, whatever they are");
+        assert_eq!(audited(&driver).iter().map(|a| a["came"].as_str()).collect::<Vec<_>>(), [Some("refused"); 3]);
         let listed = run(&given(&["--dry-run", "--code", "rb0235"]), &cluster, &app, &mut open(&driver), now, Format::Json);
         assert_eq!(listed.expect("lists"), ExitCode::SUCCESS);
+        driver.advance(Duration::from_secs(5)).expect("advances");
+        assert_eq!(statuses(&driver), ["parked", "parked", "parked"]);
+        assert_eq!(audited(&driver).len(), 3, "who only looks does nothing");
+        // What can't be written down is not done.
+        cluster.fail_next(Call::Publish, None, Class::Config);
+        run(&given(&["--expect", "3", "--call", "mail#send"]), &cluster, &app, &mut open(&driver), now, Format::Json)
+            .expect_err("is not ordered");
         driver.advance(Duration::from_secs(5)).expect("advances");
         assert_eq!(statuses(&driver), ["parked", "parked", "parked"]);
     }
@@ -291,5 +357,12 @@ calls:
         }
         assert_eq!(done.join().expect("joins").expect("resolves"), ExitCode::SUCCESS);
         assert_eq!(statuses(&driver), ["resolved_applied", "resolved_applied", "resolved_applied"]);
+        let all = audited(&driver);
+        let came = |word: &str| all.iter().filter(|a| a["came"] == word && a["action"] == "resolve_applied").count();
+        assert_eq!((came("ordered"), came("answered"), all.len()), (3, 3, 6), "{all:?}");
+        assert!(
+            all.iter().all(|a| a["scope"] == "status parked, code RB0235, call mail#send" && a["verified"] == false),
+            "{all:?}"
+        );
     }
 }

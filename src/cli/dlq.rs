@@ -13,6 +13,7 @@ use crate::admin::dead_letters::{Back, DeadLetters, Letter, Place};
 use crate::admin::payload;
 use crate::admin::replay::{Known, ReplayOrder, Replayed, Replayer};
 use crate::admin::views::Operations;
+use crate::console::audit::{Came, Entry};
 use crate::driver::Output;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, TopicName};
@@ -21,6 +22,7 @@ use crate::runtime::error_of;
 use crate::time::{Clock, SystemClock, WallTime, show_duration};
 
 use super::ops::{span, the_app};
+use super::scribe::Scribe;
 use super::{Connection, Format, load};
 
 /// Most characters of a header that are shown.
@@ -343,7 +345,7 @@ fn replay<C: Cluster>(
         let picked = picked(cluster, &topic, letters, filter, order.at)?;
         let done = match dry {
             true => would(&app, cluster, &topic, &picked, &known, order)?,
-            false => Replayer::open(cluster, &app)?.replay(&topic, &picked, &known, order)?,
+            false => sent(&app, cluster, &topic, &picked, &known, order)?,
         };
         stayed += done.iter().filter(|d| d.outcome.is_err()).count();
         done.iter().for_each(|d| told(d, dry, format));
@@ -358,6 +360,32 @@ fn picked<C: Cluster>(cluster: &C, topic: &TopicName, letters: &[Place], filter:
     }
     let once: BTreeSet<&Place> = letters.iter().filter(|p| p.tp.topic == *topic).collect();
     Ok(once.into_iter().cloned().collect())
+}
+
+/// Sends letters back; each stands on the audit topic before any of them goes.
+fn sent<C: Cluster>(
+    app: &ApplicationId,
+    cluster: &C,
+    topic: &TopicName,
+    picked: &[Place],
+    known: &Known<'_>,
+    order: &ReplayOrder,
+) -> Result<Vec<Replayed>> {
+    let scribe = Scribe::new(cluster, app, &order.by, &order.reason);
+    let entry = |place: &Place| Entry { letter: Some(place.to_string()), ..scribe.entry("replay") };
+    picked.iter().try_for_each(|place| scribe.begin(&entry(place)))?;
+    let done = Replayer::open(cluster, app).and_then(|mut replayer| replayer.replay(topic, picked, known, order));
+    match &done {
+        Ok(done) => done.iter().for_each(|d| match &d.outcome {
+            Ok(to) => scribe.came(entry(&d.place), Came::Answered, None, to),
+            Err(no) => scribe.came(entry(&d.place), Came::Refused, Some(no.code.to_string()), &no.words),
+        }),
+        // Some may have gone: their marks tell.
+        Err(e) => {
+            picked.iter().for_each(|place| scribe.came(entry(place), Came::Unanswered, Some(e.code.to_string()), &e.to_string()))
+        }
+    }
+    done
 }
 
 /// What a replay would do, without being the one who may.

@@ -32,6 +32,7 @@ mod progress;
 mod replay_diff;
 mod reset;
 mod run;
+mod scribe;
 mod shells;
 mod supervise;
 mod test;
@@ -152,7 +153,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args, cli.output),
         Command::Describe(args) => describe::run(&args, cli.output),
-        Command::Ops(args) => on_cluster(args.connection()).and_then(|cluster| ops::run(&args, &cluster, cli.output)),
+        Command::Ops(args) => ops::main(&args, cli.output),
         Command::Console(args) => console::run(&args),
         Command::ReplayDiff(args) => replay_diff::run(&args, cli.output),
         Command::Probe(args) => probe::run(&args, cli.output),

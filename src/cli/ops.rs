@@ -4,19 +4,29 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 
+use crate::admin::orders;
 use crate::admin::views::{Operations, Seen, applications};
-use crate::admin::{evidence, orders};
+use crate::console::act::Action;
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
-use crate::intents::{Command, Decision, Resolution, Status};
+use crate::ids::{ApplicationId, OperationId, OperationKey};
+use crate::intents::{Decision, Resolution};
 use crate::kafka::Cluster;
-use crate::outbox::commands::{self, Order};
-use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
+use crate::outbox::commands;
+use crate::time::{Clock, SystemClock, parse_duration};
 
-use super::output::{tone_of, toned};
 use super::{Connection, Format, bulk, pause, timeline, watch};
+
+mod api;
+mod desk;
+mod list;
+mod remote;
+
+use api::ApiArgs;
+use desk::{Desk, OrderArgs, SecondArgs, Wanted};
+use list::status_words;
+
+pub(super) use list::line_of as line;
 
 /// Look at operations and decide what nobody else can.
 #[derive(Debug, Args)]
@@ -25,7 +35,9 @@ use super::{Connection, Format, bulk, pause, timeline, watch};
   readback ops show op-0137                               what was sent, answered and read back
   readback ops resolve op-0137 --applied --reason \"order 8812 is in the console\" --seen 7
   readback ops approve op-0140 --reason \"checked with the buyer\" --seen 4
-Reading needs a broker only; a command is answered by the member that owns the operation.
+Reading needs a broker only; a command is answered by the member that owns the operation, and stands on <app>-audit before it is given.
+By the topics names are recorded as given. With --api list, show, resolve, force, approve, deny, cancel, release-lane, waiting and confirm go
+through a console: by your own token, with its roles and its second person.
 Exit codes: 0 done · 1 refused · 2 usage · 3 nobody answers · 4 it has changed since you looked")]
 pub struct OpsArgs {
     #[command(flatten)]
@@ -33,6 +45,8 @@ pub struct OpsArgs {
     /// The application; may be left out where the cluster has one only.
     #[arg(long, env = "READBACK_APP", global = true)]
     app: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
     #[command(subcommand)]
     what: What,
 }
@@ -40,20 +54,12 @@ pub struct OpsArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     /// List operations, the oldest change first.
-    List {
-        /// Only this status.
-        #[arg(long, value_parser = status_words())]
-        status: Option<String>,
-        /// Only this tenant.
-        #[arg(long)]
-        tenant: Option<String>,
-        /// Only those that have stood so for longer.
-        #[arg(long, value_parser = span)]
-        longer_than: Option<Duration>,
-        /// At most so many.
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
+    #[command(after_help = "Examples:
+  readback ops list --status unknown,parked --target mail#send      of one call
+  readback ops list --search order/8812                             what ID or resource contains
+  readback ops list --limit 20 --after 19a2b3c4d5e-1f               the page behind a place that was printed
+The filters are those of the console's search. With --output json a last line `readback.page/1` names the next page, where there is one.")]
+    List(list::ListArgs),
     /// Show one operation: what was sent, what the target said, what was read back.
     Show {
         /// The operation ID, root or derived.
@@ -82,11 +88,13 @@ Exit codes: 0 the operation has ended, or the time is up without one named · 1 
     },
     /// Say what happened: you have looked at the target.
     #[command(after_help = "Example:
-  readback ops resolve op-0137 --not-applied --reason \"no order under this reference\" --seen 7 --second approver@acme
-Before settle, `--not-applied` needs a second person: what has left may still arrive.")]
+  readback ops resolve op-0137 --not-applied --reason \"no order under this reference\" --seen 7 --ask-second --api https://console
+Before settle, `--not-applied` needs a second person: what has left may still arrive. They confirm it by their own token (`ops confirm`).")]
     Resolve {
         #[command(flatten)]
         order: OrderArgs,
+        #[command(flatten)]
+        second: SecondArgs,
         /// The effect exists.
         #[arg(long, conflicts_with = "not_applied", required_unless_present = "not_applied")]
         applied: bool,
@@ -99,12 +107,15 @@ Before settle, `--not-applied` needs a second person: what has left may still ar
     },
     /// Order one more send of a parked operation.
     #[command(after_help = "Example:
-  readback ops force op-0137 --reason \"the target was restored from a backup\" --seen 7 --second approver@acme
-Before settle it needs a second person: what has left may still arrive, and then there are two effects.
+  readback ops force op-0137 --reason \"the target was restored from a backup\" --seen 7 --ask-second --api https://console
+Before settle it needs a second person, who confirms it by their own token (`ops confirm`): what has left may still arrive, and then there
+are two effects.
 Deadline, approval, target version and policy are asked once more; what they forbid is not sent.")]
     Force {
         #[command(flatten)]
         order: OrderArgs,
+        #[command(flatten)]
+        second: SecondArgs,
         /// The version that you saw (`ops show` prints it).
         #[arg(long)]
         seen: i64,
@@ -123,6 +134,30 @@ renews an approval that has run out or was taken back.")]
         /// How long it may be used; a gate may allow less.
         #[arg(long, default_value = "30m", value_parser = span)]
         expires: Duration,
+    },
+    /// Deny the plan that you saw; after the hand-over, take back the approval that was spent.
+    #[command(after_help = "Example:
+  readback ops deny op-0137 --reason \"above the budget\" --seen 4
+Before the hand-over a denial ends the operation. After it the owner answers whether it was in time: what has left has left.")]
+    Deny {
+        #[command(flatten)]
+        order: OrderArgs,
+        /// The version that you saw (`ops show` prints it).
+        #[arg(long)]
+        seen: i64,
+    },
+    /// List orders that wait for a second person; needs --api.
+    Waiting,
+    /// Confirm an order that waits, as the second person; needs --api, and a token of your own.
+    #[command(after_help = "Example:
+  readback ops confirm 5be2… --reason \"looked myself: no order there\" --api https://console
+It becomes the command that the first person gave, on the version that they saw.")]
+    Confirm {
+        /// Which: the ID that `ops waiting` prints.
+        command: String,
+        /// Why; kept for ever beside the decision.
+        #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        reason: String,
     },
     /// Forbid further sends. What has happened stays happened.
     #[command(after_help = "Example:
@@ -171,38 +206,37 @@ It survives restarts, and is in force once every partition has taken it. Exit co
     },
 }
 
-/// What every command needs.
-#[derive(Debug, Args)]
-struct OrderArgs {
-    /// The operation ID, root or derived.
-    operation: String,
-    /// Its tenant, where the ID is not unique.
-    #[arg(long)]
-    tenant: Option<String>,
-    /// Why; kept for ever beside the decision.
-    #[arg(long)]
-    reason: String,
-    /// Who decides.
-    #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    by: String,
-    /// The second person, where one is needed (before settle).
-    #[arg(long)]
-    second: Option<String>,
-    /// What you looked at: a link or reference.
-    #[arg(long)]
-    evidence: Option<String>,
+/// How long a denial may take to where it is decided.
+const DENIAL: Duration = Duration::from_secs(30 * 60);
+
+/// Runs `readback ops …`: over a console where one is named, else by the topics.
+///
+/// # Errors
+/// What the console or the cluster says.
+pub fn main(args: &OpsArgs, format: Format) -> Result<ExitCode> {
+    match args.api.open()? {
+        Some(api) => remote::run(&api, &args.what, SystemClock.now().wall, format),
+        None => run(args, &super::on_cluster(&args.connection)?, format),
+    }
 }
 
 /// Runs `readback ops …` over any cluster.
+///
+/// # Errors
+/// What the cluster says; what an order is refused for.
 pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<ExitCode> {
+    if matches!(args.what, What::Waiting | What::Confirm { .. }) {
+        return Err(Error::new(codes::USAGE, Fault::Configuration, "asking for orders that wait: they wait at the console")
+            .next("name it with --api, or in READBACK_API"));
+    }
     let app = the_app(args.app.as_deref(), cluster)?;
     let mut operations = Operations::open(cluster, &app)?;
     super::progress::catch_up(&mut operations)?;
     let now = SystemClock.now().wall;
     match &args.what {
-        What::List { status, tenant, longer_than, limit } => {
-            let since = longer_than.map(|age| WallTime(now.0.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))));
-            list(&operations, (status.as_deref(), tenant.as_deref(), since), *limit, now, format);
+        What::List(args) => {
+            let (rows, next, all) = list::page(&operations.seen, args, now)?;
+            list::print(&rows, next.map(|c| c.text()).as_deref(), Some(all), now, format);
             Ok(ExitCode::SUCCESS)
         }
         What::Show { operation, tenant } => {
@@ -214,33 +248,6 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             let what = watch::Watch { operation: operation.as_deref(), tenant: tenant.as_deref(), status: status.as_deref() };
             watch::run(&mut operations, &what, *limit, format)
         }
-        What::Resolve { order, applied, seen, .. } => {
-            let resolution = if *applied { Resolution::Applied } else { Resolution::NotApplied };
-            let order = order.build(&operations, Some(*seen), now)?;
-            send(cluster, &app, &mut operations, &commands::resolve(order, resolution), format)
-        }
-        What::Force { order, seen } => {
-            let order = order.build(&operations, Some(*seen), now)?;
-            send(cluster, &app, &mut operations, &commands::force(order), format)
-        }
-        What::Approve { order, seen, expires } => {
-            let (key, known) = one(&operations, &order.operation, order.tenant.as_deref())?;
-            let terms = orders::Terms { by: &order.by, reason: &order.reason, expires_at: now.plus(*expires) };
-            let approval = orders::approval(key, known, Decision::Approve, &terms)?;
-            let order = order.build(&operations, Some(*seen), now)?;
-            send(cluster, &app, &mut operations, &commands::approve(order, approval), format)
-        }
-        What::Cancel { order } => {
-            let order = order.build(&operations, None, now)?;
-            send(cluster, &app, &mut operations, &commands::cancel(order), format)
-        }
-        What::Revoke { order, approval } => {
-            let (key, known) = one(&operations, &order.operation, order.tenant.as_deref())?;
-            let terms = orders::Terms { by: &order.by, reason: &order.reason, expires_at: now };
-            let approval = orders::revocation(key, known, approval.as_deref(), &terms)?;
-            let order = order.build(&operations, None, now)?;
-            send(cluster, &app, &mut operations, &commands::revoke(order, approval), format)
-        }
         What::Pause(args) => pause::run(args, true, cluster, &app, &mut operations, now, format),
         What::Resume(args) => pause::run(args, false, cluster, &app, &mut operations, now, format),
         What::Paused => {
@@ -248,48 +255,46 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
             Ok(ExitCode::SUCCESS)
         }
         What::ResolveAll(all) => bulk::run(all, cluster, &app, &mut operations, now, format),
-        What::ReleaseLane { order } => {
-            let order = order.build(&operations, None, now)?;
-            send(cluster, &app, &mut operations, &commands::release_lane(order), format)
+        order => ordered(order, &mut Desk { cluster, app: &app, operations: &mut operations, now, format }),
+    }
+}
+
+/// Orders about one operation.
+fn ordered<C: Cluster>(what: &What, desk: &mut Desk<'_, C>) -> Result<ExitCode> {
+    let (now, alone) = (desk.now, SecondArgs::default());
+    let on = |action: Action, seen, second| Wanted { action: action.word(), seen, second };
+    match what {
+        What::Resolve { order, second, applied, seen, .. } => {
+            let resolution = if *applied { Resolution::Applied } else { Resolution::NotApplied };
+            let wanted = on(Action::Resolve(resolution), Some(*seen), second);
+            desk.give(order, &wanted, &|order, _| Ok(commands::resolve(order, resolution)))
         }
+        What::Force { order, second, seen } => {
+            desk.give(order, &on(Action::Force, Some(*seen), second), &|order, _| Ok(commands::force(order)))
+        }
+        What::Approve { order, seen, expires } => desk.give(order, &on(Action::Approve, Some(*seen), &alone), &|order, known| {
+            let (key, seen) = known.ok_or_else(|| nobody_knows(order.operation_id.as_str()))?;
+            orders::decision(order, key, seen, Decision::Approve, now.plus(*expires))
+        }),
+        What::Deny { order, seen } => desk.give(order, &on(Action::Deny, Some(*seen), &alone), &|order, known| {
+            let (key, seen) = known.ok_or_else(|| nobody_knows(order.operation_id.as_str()))?;
+            orders::decision(order, key, seen, Decision::Deny, now.plus(DENIAL))
+        }),
+        What::Revoke { order, approval } => {
+            let wanted = Wanted { action: "revoke", seen: None, second: &alone };
+            desk.give(order, &wanted, &|order, known| {
+                let (key, seen) = known.ok_or_else(|| nobody_knows(order.operation_id.as_str()))?;
+                let terms = orders::Terms { by: &order.by, reason: &order.reason, expires_at: now };
+                let approval = orders::revocation(key, seen, approval.as_deref(), &terms)?;
+                Ok(commands::revoke(order, approval))
+            })
+        }
+        What::Cancel { order } => desk.give(order, &on(Action::Cancel, None, &alone), &|order, _| Ok(commands::cancel(order))),
+        What::ReleaseLane { order } => {
+            desk.give(order, &on(Action::ReleaseLane, None, &alone), &|order, _| Ok(commands::release_lane(order)))
+        }
+        _ => Err(Error::new(codes::BUG, Fault::Bug, "ordering by a command that only looks")),
     }
-}
-
-impl OpsArgs {
-    /// Where the cluster is.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-}
-
-impl OrderArgs {
-    fn build(&self, operations: &Operations, seen: Option<i64>, now: WallTime) -> Result<Order> {
-        let known = one(operations, &self.operation, self.tenant.as_deref());
-        let key = match known {
-            Ok((key, _)) => Some(key.clone()),
-            // A cancel may come before its operation is known: it is held.
-            Err(e) if e.code == codes::UNKNOWN_OPERATION && seen.is_none() => None,
-            Err(e) => return Err(e),
-        };
-        Ok(Order {
-            tenant: key.as_ref().map(|k| k.tenant.clone()).or_else(|| self.tenant.as_deref().map(Tenant::new)),
-            operation_id: OperationId::new(&self.operation),
-            step: key.map(|k| k.step),
-            seen,
-            by: self.by.clone(),
-            second: self.second.clone(),
-            reason: self.reason.clone(),
-            evidence: self.evidence.clone(),
-            at: now,
-            hold: Duration::from_secs(3_600),
-        })
-    }
-}
-
-/// What `--status` takes: the words of results, and `held` for commands that came before their operation.
-fn status_words() -> clap::builder::PossibleValuesParser {
-    let words = Status::ALL.iter().filter(|s| !s.of_a_message()).map(|s| s.word());
-    clap::builder::PossibleValuesParser::new(words.chain(["held"]).map(clap::builder::PossibleValue::new))
 }
 
 pub(super) fn span(text: &str) -> std::result::Result<Duration, String> {
@@ -319,8 +324,7 @@ fn one<'a>(operations: &'a Operations, id: &str, tenant: Option<&str>) -> Result
     found.retain(|(k, _)| tenant.is_none_or(|t| k.tenant.as_str() == t));
     match found.as_slice() {
         [one] => Ok(*one),
-        [] => Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Verdict, format!("looking for operation {id}: nobody knows it"))
-            .next("`readback ops list` shows what is known; closed operations are forgotten after their retention")),
+        [] => Err(nobody_knows(id)),
         several => {
             let tenants: Vec<&str> = several.iter().map(|(k, _)| k.tenant.as_str()).collect();
             Err(Error::new(codes::USAGE, Fault::Configuration, format!("looking for operation {id}: it is not unique"))
@@ -329,94 +333,10 @@ fn one<'a>(operations: &'a Operations, id: &str, tenant: Option<&str>) -> Result
     }
 }
 
-/// Those of a status, of a tenant, and that have stood so since a time.
-type Wanted<'a> = (Option<&'a str>, Option<&'a str>, Option<WallTime>);
-
-fn list(operations: &Operations, (status, tenant, since): Wanted<'_>, limit: usize, now: WallTime, format: Format) {
-    let mut rows: Vec<(&OperationKey, &Seen)> = operations
-        .seen
-        .iter()
-        .filter(|(_, s)| status.is_none_or(|w| s.status().is_some_and(|s| s.word() == w)))
-        .filter(|(k, _)| tenant.is_none_or(|t| k.tenant.as_str() == t))
-        .filter(|(_, s)| since.is_none_or(|since| evidence::changed_at(s) < since))
-        .collect();
-    rows.sort_by_key(|(_, s)| evidence::changed_at(s));
-    let total = rows.len();
-    rows.truncate(limit);
-    if format == Format::Table {
-        println!("{:<28} {:<12} {:<20} {:>4} {:>12}  why", "operation", "tenant", "status", "ver", "since");
-    }
-    for (key, seen) in rows {
-        let word = seen.status().map_or("held", |s| s.word());
-        let (code, detail) = evidence::why(seen);
-        let since = show_duration(now.since(evidence::changed_at(seen)));
-        match format {
-            Format::Table => println!(
-                "{:<28} {:<12} {} {:>4} {since:>12}  {}{}",
-                key.operation.as_str(),
-                key.tenant.as_str(),
-                toned(&format!("{word:<20}"), tone_of(word)),
-                seen.version(),
-                code.map(|c| format!("{c} ")).unwrap_or_default(),
-                detail.unwrap_or_default()
-            ),
-            Format::Json => println!("{}", line(key, seen)),
-        }
-    }
-    if format == Format::Table && total > limit {
-        eprintln!("{limit} of {total} shown; --limit shows more");
-    }
+fn nobody_knows(id: &str) -> Error {
+    Error::new(codes::UNKNOWN_OPERATION, Fault::Verdict, format!("looking for operation {id}: nobody knows it"))
+        .next("`readback ops list` shows what is known; closed operations are forgotten after their retention")
 }
 
-/// One operation as a line of a list.
-pub(super) fn line(key: &OperationKey, seen: &Seen) -> serde_json::Value {
-    let (code, detail) = evidence::why(seen);
-    json!({
-        "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
-        "status": seen.status().map_or("held", |s| s.word()), "version": seen.version(), "code": code, "detail": detail,
-        "changed_at": evidence::changed_at(seen),
-    })
-}
-
-fn send<C: Cluster>(
-    cluster: &C,
-    app: &ApplicationId,
-    operations: &mut Operations,
-    command: &Command,
-    format: Format,
-) -> Result<ExitCode> {
-    orders::publish(cluster, app, command)?;
-    if command.step.is_none() {
-        let held = "nobody knows this operation yet; the command is held for an hour and answered on the results topic";
-        match format {
-            Format::Json => {
-                println!("{}", json!({ "schema": "readback.command/1", "command": command.command_id, "detail": held }))
-            }
-            Format::Table => println!("{held}"),
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let Some(answer) = operations.answer(&command.command_id, Duration::from_secs(20))? else {
-        return Err(Error::new(codes::UNKNOWN_OPERATION, Fault::Unreachable, "waiting for the answer to the command")
-            .because("no member answered within 20 s")
-            .next(format!(
-                "the command {} stays in the topic and is answered once a member runs; look again with `ops show`",
-                command.command_id
-            )));
-    };
-    match format {
-        Format::Json => println!(
-            "{}",
-            json!({ "schema": "readback.command/1", "command": command.command_id, "code": answer.code, "detail": answer.detail })
-        ),
-        Format::Table => println!("{}", answer.detail),
-    }
-    Ok(match answer.code.as_deref() {
-        None => ExitCode::SUCCESS,
-        Some("RB0709") => ExitCode::from(Fault::Stale.exit_code()),
-        Some(code) => {
-            eprintln!("refused: {code}; `readback explain {code}` tells more");
-            ExitCode::from(Fault::Verdict.exit_code())
-        }
-    })
-}
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::admin::orders::publish_switch;
 use crate::admin::views::Operations;
+use crate::console::audit::Came;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, StepName, Tenant};
 use crate::intents::{Scope, Switch};
@@ -16,6 +17,10 @@ use crate::kafka::Cluster;
 use crate::time::{WallTime, show_duration};
 
 use super::Format;
+use super::scribe::Scribe;
+
+/// How long partitions are waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is paused, who orders it, and why.
 #[derive(Debug, Args)]
@@ -33,7 +38,7 @@ pub(super) struct PauseArgs {
     #[arg(long)]
     everything: bool,
     /// Why; kept while it is paused.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: String,
     /// Who decides.
     #[arg(long, env = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -70,10 +75,27 @@ pub(super) fn run<C: Cluster>(
     now: WallTime,
     format: Format,
 ) -> Result<ExitCode> {
+    let scribe = Scribe::new(cluster, app, &args.by, &args.reason);
+    let mut entry = scribe.entry(if paused { "pause" } else { "resume" });
     let command_id = CommandId::from(uuid::Uuid::new_v4().to_string());
-    let order = Switch { command_id, scope: args.scope()?, paused, by: args.by.clone(), reason: args.reason.clone(), at: now };
-    publish_switch(cluster, app, &order)?;
-    let (taken, all) = (operations.until_switched(&order, Duration::from_secs(20))?, operations.partitions());
+    entry.command = Some(command_id.to_string());
+    let scope = match args.scope() {
+        Ok(scope) => scope,
+        Err(e) => return scribe.refused(entry, e),
+    };
+    entry.scope = Some(crate::outbox::cut(&scope.to_string()));
+    let order = Switch { command_id, scope, paused, by: args.by.clone(), reason: args.reason.clone(), at: now };
+    scribe.begin(&entry)?;
+    let taken = publish_switch(cluster, app, &order).and_then(|()| operations.until_switched(&order, PATIENCE));
+    let (taken, all) = match taken {
+        Ok(taken) => (taken, operations.partitions()),
+        Err(e) => {
+            scribe.came(entry, Came::Unanswered, Some(e.code.to_string()), &e.to_string());
+            return Err(e);
+        }
+    };
+    let came = if taken < all { Came::Unanswered } else { Came::Answered };
+    scribe.came(entry, came, None, &format!("{taken} of {all} partitions have taken it"));
     match format {
         Format::Json => println!(
             "{}",

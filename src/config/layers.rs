@@ -14,12 +14,14 @@ const PREFIX: &str = "READBACK_";
 
 /// Variables under the prefix that are no settings; some are for tests.
 const NOT_SETTINGS: &[&str] = &[
+    "READBACK_API",
     "READBACK_APP",
     "READBACK_CONFIG",
     "READBACK_FAIL",
     "READBACK_LOG",
     "READBACK_SEED",
     "READBACK_SCHEDULES",
+    "READBACK_TOKEN",
     "READBACK_WEAKEN",
     "READBACK_WRITE_GOLDEN",
     "READBACK_WRITE_SCHEMAS",
@@ -298,6 +300,8 @@ mod tests {
         let shell = env(&[
             ("READBACK_STACK_MODE", "jvm"),
             ("READBACK_APP", "orders"),
+            ("READBACK_API", "https://console.acme.example"),
+            ("READBACK_TOKEN", "rbt_0"),
             ("READBACK_SERVICE_HOST", "10.0.0.1"),
             ("READBACK_PORT", "tcp://10.0.0.1:9464"),
             ("READBACK_ORDERS_PORT_9464_TCP_ADDR", "10.0.0.1"),

@@ -3,6 +3,7 @@
 mod cel;
 mod command;
 mod layers;
+mod net;
 mod otel;
 mod process;
 mod provenance;
@@ -15,6 +16,7 @@ pub mod yaml;
 pub use self::cel::{BadExpression, CelExpr};
 pub use command::SecretCommand;
 pub use layers::{Flag, environment, load};
+pub use net::Net;
 pub use process::{
     AdminSection, ConsoleSection, EffectsSection, GroupSection, MetricsSection, OidcSection, ProcessConfig, RegistryConfig, Slots,
     StateSection, Threads, TopicsSection, TracesSection, WebhooksSection,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::units::{ByteSize, Span};
-use super::{Identity, SecretRef, Security};
+use super::{Identity, Net, SecretRef, Security};
 
 /// The whole of `readback.yaml`, every field with a default that fits a laptop.
 #[derive(Clone, Debug)]
@@ -132,6 +132,8 @@ pub struct AdminSection {
     pub stores: bool,
     /// Whether the console is served there, too.
     pub console: bool,
+    /// Proxies whose word is believed of where a request came from.
+    pub trusted_proxies: Vec<Net>,
 }
 
 /// Who may sign in at the console.
@@ -281,7 +283,7 @@ impl Default for EffectsSection {
 
 impl Default for AdminSection {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:9464".into(), stores: false, console: false }
+        Self { listen: "127.0.0.1:9464".into(), stores: false, console: false, trusted_proxies: Vec::new() }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::layers::{COMMAND_LINE, ENVIRONMENT, Flag, merged, read};
 use super::process::OidcSection;
 use super::yaml::{Kind, Node};
-use super::{Identity, OAuth, ProcessConfig, Sasl, SecretRef, Security};
+use super::{Identity, Net, OAuth, ProcessConfig, Sasl, SecretRef, Security};
 use crate::error::Result;
 
 /// One setting.
@@ -76,6 +76,10 @@ fn reference(node: &Node) -> String {
         },
         _ => "hidden".to_owned(),
     }
+}
+
+fn list(of: &[Net]) -> String {
+    of.iter().map(Net::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn secret(given: &Option<SecretRef>) -> String {
@@ -158,6 +162,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("admin.listen".into(), c.admin.listen.clone()),
         ("admin.stores".into(), c.admin.stores.to_string()),
         ("admin.console".into(), c.admin.console.to_string()),
+        ("admin.trusted_proxies".into(), list(&c.admin.trusted_proxies)),
         ("console.tokens".into(), c.console.tokens.as_ref().map(|p| p.display().to_string()).unwrap_or_default()),
         ("console.session".into(), c.console.session.to_string()),
         ("console.session_secret".into(), secret(&c.console.session_secret)),

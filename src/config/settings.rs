@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::error::codes;
 use crate::events::Tenants;
 
+use super::net::Net;
 use super::process::{GroupSection, OidcSection, ProcessConfig, RegistryConfig, TracesSection};
 use super::security;
 use super::units::{ByteSize, Span};
@@ -13,7 +14,7 @@ use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
 
 /// The JSON Schema of `readback.yaml`, for editors.
 pub fn process_schema() -> String {
-    json_schema("https://readback.dev/schemas/readback.schema.json", &PROCESS)
+    json_schema(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/schemas/readback.schema.json"), &PROCESS)
 }
 
 static PROCESS: Shape = Shape {
@@ -122,6 +123,11 @@ static ADMIN: Shape = Shape {
         Key::new("listen", Type::Text, "host:port; port 0 takes a free one, empty: nowhere; default 127.0.0.1:9464"),
         Key::new("stores", Type::Boolean, "answer queries of stores there too, to whoever can reach it; default false"),
         Key::new("console", Type::Boolean, "serve the console there, too; default false"),
+        Key::new(
+            "trusted_proxies",
+            Type::Text,
+            "addresses or networks (10.0.0.0/8) of proxies, with commas, whose X-Forwarded-For is believed; default none",
+        ),
     ],
 };
 
@@ -258,6 +264,7 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         set(&mut c.admin.listen, a.get("listen").and_then(|n| address(n, d)));
         set(&mut c.admin.stores, a.get("stores").and_then(|n| n.boolean(d)));
         set(&mut c.admin.console, a.get("console").and_then(|n| n.boolean(d)));
+        set(&mut c.admin.trusted_proxies, a.get("trusted_proxies").and_then(|n| networks(n, d)));
     }
     if let Some(s) = section(&f, "console", &CONSOLE, d) {
         c.console.tokens = s.text("tokens", d).filter(|t| !t.is_empty()).map(PathBuf::from);
@@ -402,6 +409,16 @@ fn brokers(node: &Node, d: &mut Diagnostics) -> Option<String> {
     match text.split(',').all(|one| good(one).is_some()) {
         true => Some(text),
         false => node.wrong("host:port, one or more with commas, such as kafka-1:9092,kafka-2:9092", d),
+    }
+}
+
+fn networks(node: &Node, d: &mut Diagnostics) -> Option<Vec<Net>> {
+    let text = node.text(d)?;
+    let named = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+    let read: Result<Vec<Net>, ()> = named.map(str::parse).collect();
+    match read {
+        Ok(all) => Some(all),
+        Err(()) => node.wrong("addresses or networks, such as 10.0.0.0/8, with commas", d),
     }
 }
 

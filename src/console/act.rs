@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::admin::orders::{self, Terms};
+use crate::admin::orders;
 use crate::admin::views::Seen;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::CommandId;
-use crate::intents::{Approval, Command, Decision, Resolution};
+use crate::intents::{Command, Decision, Resolution, same_person};
 use crate::outbox::commands::{self, Order};
 use crate::time::WallTime;
 
@@ -160,7 +160,7 @@ pub fn given(
     let checked = match check(console, who, second, from, action, wanted, now) {
         Ok(checked) => checked,
         Err(e) => {
-            (entry.came, entry.code, entry.detail) = (Came::Refused, Some(e.code.to_string()), crate::outbox::cut(&e.to_string()));
+            entry.refuse(&e);
             console.note(&entry);
             return Err(e);
         }
@@ -318,30 +318,18 @@ fn check(
     Ok(Checked { listed, second, command })
 }
 
-/// A decision about the plan that was shown. Before the hand-over a denial ends the operation; after it, it takes back what was spent.
+/// A decision about the plan that was shown.
 fn decide(order: Order, action: Action, listed: &Listed, seen: &Seen, wanted: &Wanted) -> Result<Command> {
-    let at = order.at;
-    let expires_at = at.plus(wanted.expires.unwrap_or(APPROVAL));
-    let (by, reason) = (order.by.clone(), order.reason.clone());
+    let expires_at = order.at.plus(wanted.expires.unwrap_or(APPROVAL));
     let decision = if action == Action::Approve { Decision::Approve } else { Decision::Deny };
-    let approval = orders::approval(&listed.key, seen, decision, &Terms { by: &by, reason: &reason, expires_at })?;
-    if wanted.plan_hash.as_ref().is_some_and(|shown| *shown != approval.plan_hash.as_str()) {
+    let command = orders::decision(order, &listed.key, seen, decision, expires_at)?;
+    let bound = command.approval.as_ref().map(|a| a.plan_hash.as_str());
+    if wanted.plan_hash.as_deref().is_some_and(|shown| bound != Some(shown)) {
         return Err(Error::new(codes::STALE_VERSION, Fault::Stale, format!("deciding about {}", listed.key.operation))
             .because("another plan stands there now than the one that was shown")
             .next("look again, then decide on what it is now"));
     }
-    let spent = seen.ledger.as_ref().and_then(|l| l.approval.as_ref());
-    Ok(match (decision, &seen.ledger, spent) {
-        (Decision::Deny, Some(_), Some(spent)) => {
-            commands::revoke(order, Approval { approval_id: spent.id.clone(), decision: Decision::Revoke, ..approval })
-        }
-        (Decision::Deny, Some(_), None) => {
-            return Err(Error::new(codes::COMMAND_REFUSED, Fault::Verdict, format!("denying {}", listed.key.operation))
-                .because("it was handed over without an approval")
-                .next("cancel it"));
-        }
-        _ => commands::approve(order, approval),
-    })
+    Ok(command)
 }
 
 /// The second person, by a token of their own: a name that somebody else types proves nothing.
@@ -355,7 +343,7 @@ fn by_token(console: &Console, who: &Person, from: &str, action: Action, wanted:
     }
     let person = console.by_bearer(token, from, now)?;
     let Some(person) = person else { return Err(refused("nobody is known by the second token".to_owned())) };
-    if person.name.to_lowercase() == who.name.to_lowercase() || person.token == who.token {
+    if same_person(&person.name, &who.name) || person.token == who.token {
         return Err(refused(format!("{} is the first person, too", person.name)));
     }
     if !person.is(action.roles()) {

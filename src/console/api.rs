@@ -20,6 +20,7 @@ use super::Console;
 use super::act::{Action, Ordered, Wanted, act};
 use super::index::Page;
 use super::letters::{self, Letters, ReplayBody, Replayed};
+use super::paging::Paging;
 use super::people::Person;
 use super::problem::Problem;
 use super::search::{Search, pairs};
@@ -95,10 +96,10 @@ pub const ROUTES: &[Route] = &[
     route(Call::Decide(Action::Deny), "/api/v1/operations/{operation}/deny", "Deny the plan that was shown."),
     route(Call::Order(Action::Cancel), "/api/v1/operations/{operation}/cancel", "Forbid further sends."),
     route(Call::Order(Action::ReleaseLane), "/api/v1/operations/{operation}/release-lane", "Let what waits behind it go on."),
-    route(Call::Waiting, "/api/v1/waiting", "Orders that wait for a second person."),
+    route(Call::Waiting, "/api/v1/waiting", "A page of orders that wait for a second person."),
     route(Call::Confirm, "/api/v1/waiting/confirm", "Confirm one, as the second person."),
     route(Call::Submit, "/api/v1/requests/{to}", "Submit a request, and wait until it stands where you ask for."),
-    route(Call::DeadLetters, "/api/v1/dead-letters", "Dead letters that rest, the oldest first, without payloads."),
+    route(Call::DeadLetters, "/api/v1/dead-letters", "A page of dead letters that rest, the oldest first, without payloads."),
     route(Call::Replay, "/api/v1/dead-letters/{letter}/replay", "Send a dead letter back, once."),
 ];
 
@@ -110,6 +111,10 @@ impl Call {
     /// Whether it takes the query of a search.
     pub fn searches(self) -> bool {
         matches!(self, Call::Operations | Call::Unknowns | Call::Approvals)
+    }
+    /// Whether it takes the query of a list that is no search.
+    pub fn pages(self) -> bool {
+        matches!(self, Call::DeadLetters | Call::Waiting)
     }
     /// The schema of its body.
     pub fn body(self, g: &mut SchemaGenerator) -> Option<Schema> {
@@ -183,9 +188,10 @@ fn answer(console: &Console, call: Call, asked: &Asked) -> Result<Response> {
             json(&Operation::of(&listed.key, &console.evidence(&listed.key)?))
         }
         Call::Session => json(&session(who.as_ref())),
-        Call::DeadLetters => json(&letters::list(console)?),
+        Call::DeadLetters => json(&letters::list(console, &Paging::parse(&asked.query)?)?),
         Call::Waiting => {
-            json(&WaitingOrders { schema: "readback.waiting/1".to_owned(), orders: console.waiters.list(console.now(), |_| true) })
+            let paging = Paging::parse(&asked.query)?;
+            json(&WaitingOrders::page(console.waiters.list(console.now(), |_| true), &paging))
         }
         _ => json(&overview(console)),
     })

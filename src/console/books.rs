@@ -15,13 +15,13 @@ use crate::dsl::Application;
 use crate::effects::LedgerBody;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, GroupId, OperationKey, TopicName, Tp};
-use crate::intents::{Command, headers, topics};
-use crate::kafka::{Cluster, Isolation, KafkaFault, NewTopic, Reader};
+use crate::intents::{Command, topics};
+use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
 use crate::offset::NextOffset;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal;
 
-use super::audit::Entry;
+use super::audit::{Entry, Trail};
 use super::index::{Listed, Place};
 use super::lag::{self, Group};
 use super::letters::Row;
@@ -69,7 +69,7 @@ pub struct KafkaBooks<C: Cluster> {
     app: ApplicationId,
     /// One reader for all who look, and where it was made.
     reader: Mutex<Option<Box<dyn Reader>>>,
-    audited: Mutex<bool>,
+    trail: Trail<C>,
 }
 
 /// Longest wait for a record that must be there.
@@ -88,7 +88,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<C: Cluster> KafkaBooks<C> {
     /// Of `app` on `cluster`.
     pub fn new(cluster: C, app: ApplicationId) -> Self {
-        Self { cluster, app, reader: Mutex::default(), audited: Mutex::default() }
+        Self { trail: Trail::new(cluster.clone(), app.clone()), cluster, app, reader: Mutex::default() }
     }
 
     /// Does something with the one reader; one that failed is not kept.
@@ -109,24 +109,6 @@ impl<C: Cluster> KafkaBooks<C> {
             Some(News::Stands(_, seen)) => Some(*seen),
             _ => None,
         })
-    }
-
-    /// The audit topic is kept for ever: nobody but the cluster's owner deletes from it.
-    fn audit_topic(&self) -> Result<()> {
-        let mut known = held(&self.audited);
-        if *known {
-            return Ok(());
-        }
-        let (name, doing) = (topics::audit(&self.app), "making the audit topic");
-        let admin = self.cluster.admin().map_err(away(doing))?;
-        if admin.topic(&name).map_err(away(doing))?.is_none() {
-            let config = BTreeMap::from([("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")]);
-            let config = config.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-            admin.create(&[NewTopic { name: name.clone(), partitions: 1, replication: -1, config }]).map_err(away(doing))?;
-            crate::runtime::wait_for_topic(admin.as_ref(), &name)?;
-        }
-        *known = true;
-        Ok(())
     }
 }
 
@@ -170,16 +152,7 @@ impl<C: Cluster> Books for KafkaBooks<C> {
     }
 
     fn audit(&self, entry: &Entry) -> Result<()> {
-        self.audit_topic()?;
-        let bug = |e| Error::new(codes::BUG, Fault::Bug, "writing an audit record").because(e);
-        let value = serde_json::to_vec(entry).map_err(bug)?;
-        let topic = topics::audit(&self.app);
-        let headers = Headers::new().with(headers::SCHEMA, "audit/1");
-        let key = (!entry.operation.is_empty()).then_some(entry.operation.as_bytes());
-        let record =
-            OutRecord { topic: &topic, partition: None, timestamp: None, key, value: Some(&value), headers: Some(&headers) };
-        self.cluster.publish(&[record], WRITE).map_err(away("writing an audit record"))?;
-        Ok(())
+        self.trail.write(entry)
     }
 
     fn dead_letters(&self, topic: &TopicName) -> Result<BTreeMap<LetterPlace, Row>> {

@@ -14,10 +14,9 @@ use crate::ids::{OperationKey, TopicName};
 
 use super::Console;
 use super::audit::{Came, Entry};
+use super::paging::{Paging, not_given};
 use super::people::{Person, Role};
 
-/// Letters of one answer, the oldest first.
-const SHOWN: usize = 200;
 /// Longest reason.
 const LONGEST: usize = 2_000;
 /// Who may send a letter back; an admin may, too.
@@ -30,10 +29,12 @@ pub struct Letters {
     pub schema: String,
     /// Their topic.
     pub topic: String,
-    /// How many rest; the oldest 200 follow.
+    /// How many rest.
     pub resting: usize,
-    /// The letters.
+    /// A page of them, the oldest first.
     pub letters: Vec<Row>,
+    /// The `cursor` of the next page, where there is one.
+    pub next: Option<String>,
 }
 
 /// One letter, without its payload.
@@ -110,19 +111,28 @@ fn topic(console: &Console) -> Result<&TopicName> {
     })
 }
 
-/// What rests, the oldest first; reads the whole topic.
+/// A page of what rests, the oldest first; reads the whole topic. A cursor holds, whether or not its letter still rests.
 ///
 /// # Errors
-/// `UNKNOWN_REFERENCE` where no topic is known; what the cluster says.
-pub fn list(console: &Console) -> Result<Letters> {
+/// `UNKNOWN_REFERENCE` where no topic is known; `BAD_VALUE` for a cursor that no page has given; what the cluster says.
+pub fn list(console: &Console, paging: &Paging) -> Result<Letters> {
     let topic = topic(console)?;
-    let mut rows: Vec<(Place, Row)> = console.books.dead_letters(topic)?.into_iter().collect();
-    rows.sort_by(|(a, one), (b, other)| (one.since, a).cmp(&(other.since, b)));
+    let after = match &paging.after {
+        Some((since, letter)) => Some((*since, Place::parse(letter).ok_or_else(not_given)?)),
+        None => None,
+    };
+    let mut rows: Vec<((i64, Place), Row)> =
+        console.books.dead_letters(topic)?.into_iter().map(|(place, row)| ((row.since.max(0), place), row)).collect();
+    let resting = rows.len();
+    rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+    rows.retain(|(at, _)| after.as_ref().is_none_or(|after| at > after));
+    let next = paging.cut(&mut rows, |((since, place), _)| (*since, place.to_string()));
     Ok(Letters {
         schema: "readback.dead-letters/1".to_owned(),
         topic: topic.to_string(),
-        resting: rows.len(),
-        letters: rows.into_iter().take(SHOWN).map(|(_, row)| row).collect(),
+        resting,
+        letters: rows.into_iter().map(|(_, row)| row).collect(),
+        next,
     })
 }
 

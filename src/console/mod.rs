@@ -18,14 +18,16 @@ pub mod looks;
 pub mod oidc;
 pub mod openapi;
 mod pages;
+pub mod paging;
 pub mod people;
 mod problem;
+mod proxies;
 mod rates;
 pub mod search;
 pub mod second;
 pub mod server;
 pub mod session;
-mod shown;
+pub mod shown;
 pub mod submit;
 pub mod tail;
 mod wire;
@@ -36,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::views::Seen;
-use crate::config::{OidcSection, ProcessConfig, SecretRef, Setting};
+use crate::config::{Net, OidcSection, ProcessConfig, SecretRef, Setting};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationKey, TopicName};
 use crate::kafka::Cluster;
@@ -71,6 +73,8 @@ pub struct Settings {
     pub session_secret: Option<SecretRef>,
     /// Where it listens: a session's cookie goes over TLS only, unless that is loopback.
     pub listen: String,
+    /// Proxies whose word is believed of where a request came from.
+    pub proxies: Vec<Net>,
 }
 
 impl Settings {
@@ -83,6 +87,7 @@ impl Settings {
             session: c.session.0,
             session_secret: c.session_secret.clone(),
             listen: listen.to_owned(),
+            proxies: config.admin.trusted_proxies.clone(),
         }
     }
 }
@@ -103,6 +108,8 @@ pub struct Console {
     pub waiters: Arc<Waiters>,
     /// Whether cookies go over TLS only, whatever a request says.
     pub secure: bool,
+    /// Proxies whose word is believed of where a request came from.
+    pub proxies: Vec<Net>,
     /// How long an order waits for its answer.
     pub answer_within: Duration,
     /// How long the body of a request may take.
@@ -170,6 +177,7 @@ impl Console {
             sessions,
             waiters,
             secure: !local,
+            proxies: settings.proxies.clone(),
             answer_within: ANSWER,
             body_within: BODY,
             room: Arc::new(Semaphore::new(server::AT_ONCE)),
@@ -315,7 +323,7 @@ impl Console {
     }
 
     /// Somebody at this address was wrong: an audit record while there are few of them, an error once there are too many. A token has
-    /// 244 bits, so the bound keeps nobody from guessing; it bounds the audit topic. Behind a proxy all have one address, so who is
+    /// 244 bits, so the bound keeps nobody from guessing; it bounds the audit topic. Behind a proxy that is not declared all have one address, so who is
     /// right is never kept waiting: a stranger must not lock out people on duty. An issuer that is away is nobody's fault.
     ///
     /// # Errors
@@ -358,4 +366,4 @@ fn is_loopback_host(host: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

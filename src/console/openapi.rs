@@ -82,6 +82,10 @@ fn operation(route: &Route, g: &mut SchemaGenerator, problem: &Value) -> Value {
     if route.call.searches() {
         parameters.extend(FILTERS.iter().map(|(name, about)| text(name, about)));
     }
+    if route.call.pages() {
+        parameters.push(text("limit", "Entries of a page, 1 to 500; default 200."));
+        parameters.push(text("cursor", "The `next` of the page before."));
+    }
     if route.call == Call::Operation {
         parameters.push(text("tenant", "Its tenant, where the ID is not unique."));
         parameters.push(text("step", "Its step, where the ID is not unique."));

@@ -46,6 +46,17 @@ pub fn status(e: &Error) -> StatusCode {
     }
 }
 
+/// The page of all codes, where the runbooks of alerts stand, too.
+const PAGE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/src/docs/errors.md");
+
+/// A code's place there, as headings are linked to: `rb0709--stale_version`.
+fn page(code: &str, title: &str) -> String {
+    match title {
+        "" => PAGE.to_owned(),
+        title => format!("{PAGE}#{}--{}", code.to_ascii_lowercase(), title.to_ascii_lowercase()),
+    }
+}
+
 /// An error in words, without its code.
 pub fn words(e: &Error) -> String {
     let mut text = e.doing.clone();
@@ -66,14 +77,7 @@ impl Problem {
     /// A problem with a code that stands on a record.
     pub fn coded(status: StatusCode, code: &str, detail: String, next: Option<String>) -> Self {
         let title = codes::ALL.iter().find(|(c, _)| c.to_string() == code).map_or("", |(_, name)| name);
-        Self {
-            page: format!("https://readback.dev/errors#{}", code.to_ascii_lowercase()),
-            title: title.to_owned(),
-            status: status.as_u16(),
-            detail,
-            code: code.to_owned(),
-            next,
-        }
+        Self { page: page(code, title), title: title.to_owned(), status: status.as_u16(), detail, code: code.to_owned(), next }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::{Error, Fault, Result, codes};
 use crate::intents::{Flag, Status};
 use crate::time::{WallTime, parse_duration};
 
-use super::index::{FLAGS, flag_word};
+use super::index::{FLAGS, Listed, flag_word};
 
 /// Entries of one page, unless `limit` says otherwise, and at most.
 pub const LIMIT: usize = 50;
@@ -148,6 +148,19 @@ impl Search {
         Ok(())
     }
 
+    /// Whether an operation is searched for, whatever the page: as the index finds it, for whoever has no index.
+    pub fn fits(&self, l: &Listed, now: WallTime) -> bool {
+        let named = |wanted: &Option<String>, own: &str| wanted.as_ref().is_none_or(|w| w == own);
+        (self.status.is_empty() || l.status.is_some_and(|s| self.status.contains(&s)))
+            && self.flag.is_none_or(|flag| l.flags.contains(&flag))
+            && named(&self.tenant, l.key.tenant.as_str())
+            && named(&self.step, l.key.step.as_str())
+            && named(&self.target, &l.target)
+            && named(&self.resource, &l.resource)
+            && self.older.is_none_or(|older| l.changed_at <= now.minus(older))
+            && self.text.as_ref().is_none_or(|t| l.key.operation.as_str().contains(t.as_str()) || l.resource.contains(t.as_str()))
+    }
+
     /// As the query of an address; reading it gives the same search.
     pub fn query(&self) -> String {
         let mut out = String::new();
@@ -196,7 +209,8 @@ impl Cursor {
     pub fn text(&self) -> String {
         format!("{:x}-{:x}", self.changed.0.max(0), self.row)
     }
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads one that was given.
+    pub fn parse(text: &str) -> Option<Self> {
         let (changed, row) = text.split_once('-')?;
         let changed = i64::from_str_radix(changed, 16).ok().filter(|c| *c >= 0)?;
         Some(Self { changed: WallTime(changed), row: u32::from_str_radix(row, 16).ok()? })

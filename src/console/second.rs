@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{CommandId, OperationKey};
+use crate::intents::same_person;
 use crate::time::WallTime;
 
 use super::Console;
@@ -62,7 +63,7 @@ impl Waiting {
     }
     /// Whether this person gave it: by name, or by the same account under another name.
     pub fn is_by(&self, who: &Person) -> bool {
-        self.by.to_lowercase() == who.name.to_lowercase() || self.identity == who.token
+        same_person(&self.by, &who.name) || self.identity == who.token
     }
 
     /// Our signature over all of it: a record that somebody else wrote onto the topic orders nothing.

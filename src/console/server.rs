@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::to_bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
@@ -18,6 +19,7 @@ use super::api::{self, Asked, BODY, ROUTES};
 use super::live;
 use super::pages::{self, PAGES};
 use super::problem::Problem;
+use super::proxies;
 use super::{Console, is_loopback_host};
 
 /// Requests that are answered at once: each takes a thread of the process while Kafka is asked, an order up to 20 s.
@@ -42,18 +44,18 @@ pub fn router(console: Arc<Console>) -> axum::Router {
         let call = route.call;
         let method = if call.orders() { MethodFilter::POST } else { MethodFilter::GET };
         let to = console.clone();
-        let answer = move |path: Option<Path<String>>, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
+        let answer = move |path: Named, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
             let answer = move |console: &Arc<Console>, asked: &Asked| api::serve(console, call, asked);
-            ask(to, path.map(|Path(operation)| operation), from, request, answer).await
+            ask(to, path, from, request, answer).await
         };
         router = router.route(route.path, on(method, answer));
     }
     for &(page, path, takes_form) in PAGES {
         let to = console.clone();
-        let answer = move |path: Option<Path<String>>, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
+        let answer = move |path: Named, ConnectInfo(from): ConnectInfo<SocketAddr>, request: Request| async move {
             let post = request.method() == Method::POST;
             let answer = move |console: &Arc<Console>, asked: &Asked| pages::serve(console, page, post, asked);
-            ask(to, path.map(|Path(operation)| operation), from, request, answer).await
+            ask(to, path, from, request, answer).await
         };
         let methods = if takes_form { MethodFilter::GET.or(MethodFilter::POST) } else { MethodFilter::GET };
         router = router.route(path, on(methods, answer));
@@ -62,17 +64,26 @@ pub fn router(console: Arc<Console>) -> axum::Router {
     let router = router.route("/events", axum::routing::get(move |request: Request| live::events(to, request)));
     let to = console.clone();
     let router = router.fallback(move |uri: Uri| async move { pages::nowhere(&to, uri.path()) });
+    let to = console.clone();
+    let router =
+        router.method_not_allowed_fallback(move |method: Method, uri: Uri| async move { pages::not_so(&to, uri.path(), &method) });
     router.layer(middleware::from_fn_with_state(console, guard))
 }
 
+/// What the address names, where it names something; an error where that is no text.
+type Named = Result<Option<Path<String>>, PathRejection>;
+
 async fn ask(
     console: Arc<Console>,
-    operation: Option<String>,
+    named: Named,
     from: SocketAddr,
     request: Request,
     answer: impl FnOnce(&Arc<Console>, &Asked) -> Response + Send + 'static,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    let Ok(operation) = named.map(|path| path.map(|Path(operation)| operation)) else {
+        return pages::unreadable(&console, parts.uri.path());
+    };
     let body = match tokio::time::timeout(console.body_within, to_bytes(body, BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return too_large(),
@@ -80,7 +91,8 @@ async fn ask(
     };
     let Ok(place) = console.room.clone().try_acquire_owned() else { return busy() };
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let asked = Asked { operation, query, headers: parts.headers, body, from: from.ip().to_string() };
+    let from = proxies::client(&console.proxies, from.ip(), &parts.headers).to_string();
+    let asked = Asked { operation, query, headers: parts.headers, body, from };
     // The place is held until the answer is made, whether or not anybody still waits for it.
     aside(move || {
         let _place = place;

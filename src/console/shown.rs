@@ -1,7 +1,7 @@
 //! One operation as the API shows it: all the evidence that there is, without payloads of requests and without wire keys.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::admin::evidence;
 use crate::admin::views::{Seen, refusal};
@@ -11,13 +11,13 @@ use crate::ids::OperationKey;
 use crate::intents::PlanCall;
 use crate::time::WallTime;
 
-use super::index::Listed;
+use super::index::{Listed, flag_word};
 
 /// A moment: milliseconds since 1970 in UTC.
 type Ms = i64;
 
 /// One operation in a list.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Its ID, root or derived.
     pub operation: String,
@@ -37,6 +37,9 @@ pub struct Row {
     pub code: Option<String>,
     /// In words; for operations that have ended only in their evidence.
     pub detail: Option<String>,
+    /// What must not pass silently.
+    #[serde(default)]
+    pub flags: Vec<String>,
     /// When it last changed.
     pub changed_at: Ms,
 }
@@ -53,6 +56,7 @@ impl From<&Listed> for Row {
             version: l.version,
             code: l.code.clone(),
             detail: l.detail.clone(),
+            flags: l.flags.iter().map(|f| flag_word(*f).to_owned()).collect(),
             changed_at: l.changed_at.0,
         }
     }

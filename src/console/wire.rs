@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::act::Wanted;
+use super::paging::Paging;
 use super::second::Waiting;
 use super::shown::Row;
 
@@ -188,8 +189,54 @@ pub struct ConfirmBody {
 pub struct WaitingOrders {
     /// `readback.waiting/1`.
     pub schema: String,
-    /// The orders.
-    pub orders: Vec<Waiting>,
+    /// A page of the orders, those first that run out first.
+    pub orders: Vec<WaitingOrder>,
+    /// The `cursor` of the next page, where there is one.
+    pub next: Option<String>,
+}
+
+/// An order that waits for a second person. Which token or account gave it is nobody's business but ours.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct WaitingOrder {
+    /// The command that it becomes; to name in a confirmation.
+    pub command: String,
+    /// What is ordered: `force`, `resolve_not_applied`.
+    pub action: String,
+    /// About which operation.
+    pub operation: String,
+    /// Whose operation.
+    pub tenant: String,
+    /// At which step.
+    pub step: String,
+    /// The version that was shown: on another one it is no longer taken.
+    pub seen: i64,
+    /// Who ordered it.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// What was looked at.
+    pub evidence: Option<String>,
+    /// Until when it waits: milliseconds since 1970 in UTC.
+    pub until: i64,
+}
+
+impl From<Waiting> for WaitingOrder {
+    fn from(w: Waiting) -> Self {
+        let Waiting { command, action, operation, tenant, step, seen, by, identity: _, reason, evidence, until } = w;
+        Self { command, action, operation, tenant, step, seen, by, reason, evidence, until }
+    }
+}
+
+impl WaitingOrders {
+    /// A page of those that wait.
+    pub fn page(all: Vec<Waiting>, paging: &Paging) -> Self {
+        let mut orders: Vec<WaitingOrder> = all.into_iter().map(WaitingOrder::from).collect();
+        let place = |o: &WaitingOrder| (o.until, o.command.clone());
+        orders.sort_by_key(place);
+        orders.retain(|o| paging.after.as_ref().is_none_or(|after| place(o) > *after));
+        let next = paging.cut(&mut orders, place);
+        Self { schema: "readback.waiting/1".to_owned(), orders, next }
+    }
 }
 
 /// What was found at the target.

@@ -4,7 +4,7 @@ use crate::config::yaml::{Key, Shape, Type, json_schema};
 
 /// The JSON Schema of contract files, for editors.
 pub fn schema() -> String {
-    json_schema("https://readback.dev/schemas/contract.schema.json", &CONTRACT)
+    json_schema(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/schemas/contract.schema.json"), &CONTRACT)
 }
 
 pub(super) static CONTRACT: Shape = Shape {

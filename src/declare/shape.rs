@@ -4,7 +4,7 @@ use crate::config::yaml::{Key, Shape, Type, json_schema};
 
 /// The JSON Schema of topology files, for editors.
 pub fn schema() -> String {
-    json_schema("https://readback.dev/schemas/topology.schema.json", &TOPOLOGY)
+    json_schema(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/schemas/topology.schema.json"), &TOPOLOGY)
 }
 
 const FORMATS: Type = Type::Word(&["string", "json", "avro", "long", "bytes"]);

@@ -1,7 +1,7 @@
 //! What people order about an operation that has been handed over. The owner of its ledger record is the only writer. Pure.
 
 use crate::error::{Code, codes};
-use crate::intents::{ApprovalUse, Command, CommandKind, Resolution, Status};
+use crate::intents::{ApprovalUse, Command, CommandKind, Resolution, Status, same_person};
 use crate::policy::{Uses, approval_fault};
 use crate::time::WallTime;
 
@@ -146,7 +146,7 @@ fn alone(r: &LedgerRecord, rules: &Rules, now: WallTime) -> bool {
 }
 
 fn two(c: &Command) -> bool {
-    c.second.as_deref().is_some_and(|s| !s.is_empty() && s != c.by)
+    c.second.as_deref().is_some_and(|s| !s.trim().is_empty() && !same_person(s, &c.by))
 }
 
 fn resolve(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> Reply {

@@ -81,12 +81,31 @@ pub async fn get(
     most: usize,
 ) -> std::result::Result<(u16, Vec<u8>), String> {
     let client = client.timeout(limit).build().map_err(|e| innermost(&e))?;
-    let request = match login {
-        Login::None => client.get(from),
-        Login::Basic { user, password } => client.get(from).basic_auth(user, Some(password.expose())),
-        Login::Bearer(token) => client.get(from).bearer_auth(token.expose()),
-    };
-    whole(request, most).await
+    whole(signed(client.get(from), login), most).await
+}
+
+/// Sends JSON and reads status and body of the whole answer; an error says what failed, without the address.
+///
+/// # Errors
+/// No whole answer within the limits: nobody knows whether it was taken.
+pub async fn post_json(
+    client: ClientBuilder,
+    to: &str,
+    login: Login,
+    body: Vec<u8>,
+    limit: Duration,
+    most: usize,
+) -> std::result::Result<(u16, Vec<u8>), String> {
+    let client = client.timeout(limit).build().map_err(|e| innermost(&e))?;
+    whole(signed(client.post(to), login).header("content-type", "application/json").body(body), most).await
+}
+
+fn signed(request: RequestBuilder, login: Login) -> RequestBuilder {
+    match login {
+        Login::None => request,
+        Login::Basic { user, password } => request.basic_auth(user, Some(password.expose())),
+        Login::Bearer(token) => request.bearer_auth(token.expose()),
+    }
 }
 
 /// Sends a request and reads its answer to the end.

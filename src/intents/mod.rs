@@ -24,6 +24,11 @@ pub use signal::{
 pub use switch::{Scope, Switch};
 pub use wire::SCHEMAS;
 
+/// Whether two names are one person's: spelling and blanks around them make no second person.
+pub fn same_person(one: &str, other: &str) -> bool {
+    one.trim().to_lowercase() == other.trim().to_lowercase()
+}
+
 /// Names of topics that an application owns. `<app>-outbox` and so on; see `src/docs/formats.md`.
 pub mod topics {
     use crate::ids::{ApplicationId, StepName, TopicName, UnitName};
@@ -32,7 +37,7 @@ pub mod topics {
     pub fn commands(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}-commands"))
     }
-    /// What people did at the console, or tried to do.
+    /// What people did at the console or on the command line, or tried to do.
     pub fn audit(app: &ApplicationId) -> TopicName {
         TopicName::from(format!("{app}-audit"))
     }

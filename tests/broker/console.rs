@@ -6,16 +6,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use readback::console::people::{Role, make};
-use readback::ids::{Partition, TopicName};
-use readback::kafka::{Cluster, Slot, TxLimits, TxSink};
+use readback::ids::{Partition, TopicName, Tp};
+use readback::kafka::{Cluster, Isolation, Slot, TxLimits, TxSink};
 use readback::record::OutRecord;
 use readback::registry::{Ensure, Registry, RegistryAuth};
 use readback::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::notices::{Service, ask, topology};
+use crate::notices::{Service, ask, topology, topology_with_patience};
 use crate::processes::Running;
-use crate::{shared, until};
+use crate::story::program;
+use crate::{Shared, shared, until};
 
 /// A target that takes every order and says nothing; its list is never readable.
 fn silent_target() -> String {
@@ -55,9 +56,16 @@ fn call(address: &str, token: &str, method: &str, path: &str, body: &str) -> Opt
 
 /// A member with a console that an operator may sign in at: the member, its address, and her token.
 fn served(work: &Path, topology: &Path, target: &str) -> (Running, String, String) {
-    let (token, line) = make("olga@acme", &[Role::Operator]).expect("a token");
+    let (member, address, mut tokens) = served_to(&["olga@acme"], work, topology, target);
+    (member, address, tokens.remove(0))
+}
+
+/// The same for several operators, and the token of each.
+fn served_to(people: &[&str], work: &Path, topology: &Path, target: &str) -> (Running, String, Vec<String>) {
+    let made = people.iter().map(|name| make(name, &[Role::Operator]).expect("a token"));
+    let (shown, lines): (Vec<String>, Vec<String>) = made.unzip();
     let tokens = work.join("tokens");
-    std::fs::write(&tokens, line).expect("writes");
+    std::fs::write(&tokens, lines.join("\n")).expect("writes");
     let more = [
         ("NOTICES_URL", target),
         ("READBACK_ADMIN__LISTEN", "127.0.0.1:0"),
@@ -68,7 +76,92 @@ fn served(work: &Path, topology: &Path, target: &str) -> (Running, String, Strin
     member.until_running();
     let said = member.said();
     let address = said.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address").to_owned();
-    (member, address, token)
+    (member, address, shown)
+}
+
+/// Runs `readback ops …` with these variables: exit code, and the object that it printed.
+fn ops(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, Value) {
+    let mut command = std::process::Command::new(program());
+    command.args(["ops", "--output", "json"]).args(args).env_remove("USER").envs(variables.iter().copied());
+    let out = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&out.stdout);
+    (out.status.code(), said.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or(json!(said)))
+}
+
+/// What people did, as the audit topic has it.
+fn audited(shared: &Shared, app: &str) -> Vec<Value> {
+    let topic = TopicName::from(format!("{app}-audit"));
+    let mut reader = shared.cluster.reader(Isolation::Committed).expect("a reader");
+    let tp = Tp::new(topic, 0);
+    let (first, end) = reader.ends(&tp, Isolation::Committed).expect("asked");
+    reader.assign(&[(tp.clone(), first)]).expect("assigned");
+    let mut found = Vec::new();
+    until("the audit topic is read", || {
+        if let Some(record) = reader.poll(Duration::from_millis(100)).expect("reads") {
+            found.push(serde_json::from_slice(record.value.as_deref().unwrap_or_default()).expect("JSON"));
+        }
+        reader.position(&tp).is_some_and(|at| at >= end).then_some(())
+    });
+    found
+}
+
+/// If this broke, one person could be both on the command line, or what they ordered there would stand on no audit topic: over the console
+/// two people agree by their own tokens, and straight to the topics a name is written down as nothing but a name.
+#[test]
+fn two_people_order_on_the_command_line() {
+    let shared = shared();
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("second-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    // What has left may arrive for minutes: nobody decides alone meanwhile.
+    let topology = topology_with_patience(work.path(), &app, 60);
+    let (mut member, address, tokens) = served_to(&["olga@acme", "otto@acme"], work.path(), &topology, &silent_target());
+    let api = format!("http://{address}");
+    let by = |n: usize, args: &[&str]| ops(args, &[("READBACK_API", &api), ("READBACK_TOKEN", &tokens[n])]);
+    ask(&app, "op-1");
+    ask(&app, "op-2");
+    until("both are unknown", || {
+        assert!(member.try_wait().is_none(), "it ended: {}", member.said());
+        let (exit, line) = by(0, &["list", "--status", "unknown", "--search", "op-2"]);
+        (exit == Some(0) && line["operation"] == "op-2" && by(0, &["show", "op-1"]).1["status"] == "unknown").then_some(())
+    });
+    let seen = |id: &str| by(0, &["show", id]).1["version"].to_string();
+    let not_applied = |seen: &str, more: &[&str]| {
+        by(0, &[&["resolve", "op-1", "--not-applied", "--reason", "nothing under this reference", "--seen", seen], more].concat())
+    };
+    // Compared with what is shown: a readback may come in between.
+    until("one alone is refused", || {
+        let (exit, said) = not_applied(&seen("op-1"), &[]);
+        assert!([Some(1), Some(4)].contains(&exit), "{said}");
+        (exit == Some(1)).then(|| assert_eq!(said["code"], "RB0710", "{said}"))
+    });
+    assert_eq!(not_applied("99", &[]).0, Some(4));
+    until("two agree", || {
+        let (exit, waits) = not_applied(&seen("op-1"), &["--ask-second"]);
+        let command = waits["command"].as_str().filter(|_| exit == Some(0))?.to_owned();
+        assert_eq!(waits["answered"], false, "{waits}");
+        let confirm = ["confirm", &command, "--reason", "looked myself"];
+        assert_eq!(by(0, &confirm).0, Some(1), "she gave it");
+        let (exit, said) = by(1, &confirm);
+        assert!([Some(0), Some(4)].contains(&exit), "{said}");
+        (exit == Some(0)).then_some(())
+    });
+    assert_eq!(by(0, &["show", "op-1"]).1["status"], "resolved_not_applied");
+    // Straight to the topics, by whoever says to be kim.
+    let brokers = [("READBACK_BROKERS", crate::stack().brokers()), ("READBACK_APP", &app)];
+    until("it is resolved", || {
+        let (exit, said) =
+            ops(&["resolve", "op-2", "--applied", "--reason", "it is there", "--by", "kim", "--seen", &seen("op-2")], &brokers);
+        assert!([Some(0), Some(4)].contains(&exit), "{said}");
+        (exit == Some(0)).then_some(())
+    });
+    let all = audited(&shared, &app);
+    let last =
+        |who: &str, came: &str| all.iter().rfind(|a| a["who"] == who && a["came"] == came).unwrap_or_else(|| panic!("{all:?}"));
+    let (console, cli) = (last("olga@acme", "answered"), last("kim", "answered"));
+    assert_eq!((&console["via"], &console["verified"], &console["second"]), (&json!("console"), &json!(true), &json!("otto@acme")));
+    assert_eq!((&cli["via"], &cli["verified"], &cli["operation"]), (&json!("cli"), &json!(false), &json!("op-2")));
+    assert!(tokens.iter().all(|t| !format!("{all:?}").contains(t.as_str())), "a token stands in the audit topic");
+    assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
 }
 
 /// If this broke, what only a person can decide would stay undecided: the console would show another state than the members have, or

@@ -108,13 +108,18 @@ fn topics<C: Cluster>(
         let named = name.starts_with(&format!("{app}-")) || name.starts_with(&format!("{app}.effects-"));
         match ours.contains(&topic.name) && !users.contains(&topic.name) {
             true => gone.push((topic.name, topic.partitions)),
-            false if named && !users.contains(&topic.name) && topic.name != names::deployed(app) => left.push(topic.name),
+            false if named && !users.contains(&topic.name) && !kept(app).contains(&topic.name) => left.push(topic.name),
             false => {}
         }
     }
     gone.sort();
     left.sort();
     Ok((gone, left))
+}
+
+/// What outlives every reset: it tells who did it.
+fn kept(app: &ApplicationId) -> [TopicName; 2] {
+    [names::deployed(app), names::audit(app)]
 }
 
 fn operations<C: Cluster>(cluster: &C, application: &Application, there: &[(TopicName, u32)], now: WallTime) -> Result<Operations> {

@@ -8,13 +8,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::console::audit::{Came, Entry};
 use crate::error::{Error, Fault, Result, codes};
+use crate::ids::ApplicationId;
+use crate::kafka::Cluster;
 use crate::time::{Clock, SystemClock, WallTime};
 
 use self::look::To;
 use self::plan::Plan;
+use super::scribe::Scribe;
 use super::{Connection, Format, load};
 
 /// Begin an application anew: positions of its sources, its internal topics and groups, and its state on this machine.
@@ -80,12 +84,13 @@ pub fn run(args: &ResetArgs, format: Format) -> Result<ExitCode> {
     let plan = look::look(&cluster, &application, &config, to, now)?;
     let refusals = plan.refusals(args.forget_operations);
     let done = args.execute && refusals.is_empty();
+    let note = json!({
+        "by": args.by, "reason": args.reason, "at": now.to_string(), "forgotten": plan.operations,
+        "version": application.version, "program": env!("CARGO_PKG_VERSION"),
+    });
+    let order = Order { by: &args.by, reason: args.reason.as_deref().unwrap_or_default(), note: &note };
     if done {
-        let note = json!({
-            "by": args.by, "reason": args.reason, "at": now.to_string(), "forgotten": plan.operations,
-            "version": application.version, "program": env!("CARGO_PKG_VERSION"),
-        });
-        act::act(&cluster, &application.id, &plan, &note)?;
+        carry_out(&cluster, &application.id, &plan, &order)?;
     }
     match format {
         Format::Table => print!("{}", table(&plan, done)),
@@ -94,9 +99,51 @@ pub fn run(args: &ResetArgs, format: Format) -> Result<ExitCode> {
     if refusals.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Error::new(codes::SILENT_RESET, Fault::Verdict, format!("resetting {}", plan.application))
+    let e = Error::new(codes::SILENT_RESET, Fault::Verdict, format!("resetting {}", plan.application))
         .because(refusals.join("\n  and: "))
-        .next("nothing was changed"))
+        .next("nothing was changed");
+    // What only shows what it would do is no action.
+    if args.execute { refuse(&cluster, &application.id, &plan, &order, e) } else { Err(e) }
+}
+
+/// Who resets, why, and what is kept of it.
+struct Order<'a> {
+    by: &'a str,
+    reason: &'a str,
+    note: &'a Value,
+}
+
+/// Resets; on the audit topic it stands before anything is touched.
+fn carry_out<C: Cluster>(cluster: &C, app: &ApplicationId, plan: &Plan, order: &Order<'_>) -> Result<()> {
+    let scribe = Scribe::new(cluster, app, order.by, order.reason);
+    let entry = Entry { scope: Some(scope(plan)), ..scribe.entry("reset") };
+    scribe.begin(&entry)?;
+    let done = act::act(cluster, app, plan, order.note);
+    match &done {
+        Ok(()) => scribe.came(entry, Came::Answered, None, "done"),
+        Err(e) => {
+            // Whoever joined meanwhile forbids it. Else it may have been cut short: what it had done by then stays done.
+            let came = if e.code == codes::SILENT_RESET { Came::Refused } else { Came::Unanswered };
+            scribe.came(entry, came, Some(e.code.to_string()), &e.to_string());
+        }
+    }
+    done
+}
+
+fn refuse<C: Cluster, T>(cluster: &C, app: &ApplicationId, plan: &Plan, order: &Order<'_>, e: Error) -> Result<T> {
+    let scribe = Scribe::new(cluster, app, order.by, order.reason);
+    scribe.refused(Entry { scope: Some(scope(plan)), ..scribe.entry("reset") }, e)
+}
+
+/// What is given up, as the audit topic has it.
+fn scope(plan: &Plan) -> String {
+    let open: usize = plan.operations.open.values().sum();
+    let due = plan.operations.due;
+    format!(
+        "application {}: {} topics, {open} open operations, {due} ended with a deadline ahead",
+        plan.application,
+        plan.topics.len()
+    )
 }
 
 fn as_json(plan: &Plan, refusals: &[String], done: bool) -> serde_json::Value {

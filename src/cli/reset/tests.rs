@@ -10,8 +10,8 @@ use crate::config::ProcessConfig;
 use crate::dsl::{Application, Consumed, Grouped, Produced, StreamsBuilder};
 use crate::ids::{GroupId, TopicName, Tp};
 use crate::intents::topics;
-use crate::kafka::memory::MemoryCluster;
-use crate::kafka::{Cluster, NewTopic, Slot, Wake};
+use crate::kafka::memory::{Call, MemoryCluster};
+use crate::kafka::{Class, Cluster, NewTopic, Slot, Wake};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
 use crate::serdes::{Serdes, internal};
@@ -62,11 +62,25 @@ fn an_application_begins_anew_and_nothing_else_is_touched() {
         assert!(shown.contains(part), "no {part} in\n{shown}");
     }
     assert!(!shown.contains("shopping"), "{shown}");
-    act::act(&cluster, &application.id, &plan, &json!({})).unwrap();
+    let order = Order { by: "kim", reason: "begins anew", note: &json!({}) };
+    carry_out(&cluster, &application.id, &plan, &order).unwrap();
+    let audit = topics::audit(&application.id);
+    let told = cluster.records(&audit, crate::kafka::Isolation::Committed);
+    let told: Vec<Value> = told.iter().map(|r| serde_json::from_slice(r.value.as_deref().unwrap()).unwrap()).collect();
+    let came: Vec<_> = told.iter().map(|a| (a["action"].as_str().unwrap(), a["came"].as_str().unwrap())).collect();
+    assert_eq!(came, [("reset", "ordered"), ("reset", "answered")]);
+    assert_eq!((&told[0]["who"], &told[0]["via"], &told[0]["reason"]), (&json!("kim"), &json!("cli"), &json!("begins anew")));
+    // It outlives the reset, and the next one, too.
+    assert!(!look(To::Latest).left.contains(&audit));
+    admin.delete(&[audit]).unwrap();
     let names: Vec<_> = admin.topics().unwrap().into_iter().map(|t| t.name.to_string()).collect();
     assert_eq!(names, ["orders", "shop-prices", "shopping-counts-changelog", "totals"]);
     assert_eq!(admin.committed(&group, std::slice::from_ref(&tp)).unwrap(), [(tp, NextOffset(3))]);
     assert!(!dir.path().join("shop-000").exists());
+    // What can't be written down is not done.
+    cluster.fail_next(Call::Publish, None, Class::Config);
+    assert!(carry_out(&cluster, &application.id, &look(To::Latest), &order).is_err());
+    assert_eq!(look(To::Latest).moves[0].from, Some(NextOffset(3)));
     act::act(&cluster, &application.id, &look(To::Latest), &json!({})).unwrap();
 }
 

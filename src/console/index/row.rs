@@ -1,6 +1,6 @@
 //! The row of one operation, and how lists show it.
 
-use crate::admin::evidence::{changed_at, why};
+use crate::admin::evidence::{changed_at, resource, why};
 use crate::admin::views::{Half, Seen};
 use crate::ids::OperationKey;
 use crate::intents::{Cost, Flag, Status};
@@ -141,6 +141,25 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// As it would be listed, of somebody who has both halves at hand.
+    pub fn of(key: &OperationKey, seen: &Seen) -> Self {
+        let ledger = seen.ledger.as_ref();
+        let (code, detail) = why(seen);
+        Self {
+            key: key.clone(),
+            target: ledger.filter(|l| !l.contract.is_empty()).map(|l| format!("{}#{}", l.contract, l.call)).unwrap_or_default(),
+            resource: resource(seen).0,
+            status: seen.status(),
+            version: seen.version(),
+            code,
+            detail,
+            flags: FLAGS.into_iter().filter(|f| ledger.is_some_and(|l| l.flags.contains(f))).collect(),
+            changed_at: changed_at(seen),
+            record: None,
+            ledger: None,
+            body: None,
+        }
+    }
     /// The word of its status.
     pub fn word(&self) -> &'static str {
         self.status.map_or("held", Status::word)

@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use crate::console::api::{self, Asked};
 use crate::console::letters::{self, ROLES, Row};
+use crate::console::paging::{LIMIT, Paging};
 use crate::console::problem;
 use crate::console::search::{escape, pairs};
 use crate::error::Result;
@@ -16,8 +17,11 @@ use super::operation::form_refused;
 use super::{View, Visitor, html_page, layout};
 
 /// The page.
-pub fn page(view: &View<'_>) -> Result<Markup> {
-    shown(view, html! {})
+///
+/// # Errors
+/// What keeps it from being shown.
+pub fn page(view: &View<'_>, query: &str) -> Result<Markup> {
+    shown(view, html! {}, &Paging::parse(query)?)
 }
 
 /// Takes a form.
@@ -39,11 +43,12 @@ pub fn replay(view: &View<'_>, asked: &Asked) -> Result<Response> {
         }
         Err(e) => (problem::status(e), layout::problem(e)),
     };
-    Ok(html_page(status, shown(view, notice)?))
+    Ok(html_page(status, shown(view, notice, &Paging::default())?))
 }
 
-fn shown(view: &View<'_>, notice: Markup) -> Result<Markup> {
-    let all = letters::list(view.console)?;
+fn shown(view: &View<'_>, notice: Markup, paging: &Paging) -> Result<Markup> {
+    let all = letters::list(view.console, paging)?;
+    let limit = if paging.limit == LIMIT { String::new() } else { format!("limit={}&", paging.limit) };
     Ok(layout::live(
         view,
         "Dead letters",
@@ -52,8 +57,11 @@ fn shown(view: &View<'_>, notice: Markup) -> Result<Markup> {
             h1 { "Dead letters" }
             (layout::notice(&notice))
             p.soft { (layout::count(all.resting, "letter rests", "letters rest")) " in " (all.topic) ". A letter goes back once: the record and the mark that says so are one transaction." }
-            @if all.letters.is_empty() { p.notice.good { "Nothing rests." } } @else { (table(view, &all.letters)) }
-            @if all.resting > all.letters.len() { p.soft { "The oldest " (all.letters.len()) " are shown; " code { "readback dlq list" } " shows more." } }
+            @if all.resting == 0 { p.notice.good { "Nothing rests." } } @else { (table(view, &all.letters)) }
+            div.pages {
+                @if paging.after.is_some() { a href="/dead-letters" { "First page" } }
+                @if let Some(next) = &all.next { a href={ "/dead-letters?" (limit) "cursor=" (escape(next)) } rel="next" { "Next page" } }
+            }
         },
     ))
 }

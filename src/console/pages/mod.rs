@@ -21,7 +21,7 @@ mod topology;
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
@@ -157,7 +157,7 @@ pub fn serve(console: &Arc<Console>, page: Page, post: bool, asked: &Asked) -> R
         Page::Unknowns => operations::unknowns(&view, &asked.query),
         Page::Approvals => approvals::page(&view, &asked.query),
         Page::DeadLetters if post => return letters::replay(&view, asked).unwrap_or_else(|e| failed(&view, &e)),
-        Page::DeadLetters => letters::page(&view),
+        Page::DeadLetters => letters::page(&view, &asked.query),
         Page::DeadLetter => letter::page(&view, asked),
         Page::Topology => topology::page(&view),
         Page::Members => members::page(&view),
@@ -217,14 +217,48 @@ fn redirect(to: &str) -> Response {
 
 /// The answer to an address that leads nowhere, for whoever asks: an empty one would look like a fault of ours.
 pub fn nowhere(console: &Console, path: &str) -> Response {
-    if path.starts_with("/api/") {
-        let e = Error::new(codes::UNKNOWN_REFERENCE, Fault::Configuration, "using the API").because("there is no such call");
-        return Problem::of(&e.next("see /api/v1/openapi.json")).into_response();
+    match is_api(path) {
+        true => {
+            let e = Error::new(codes::UNKNOWN_REFERENCE, Fault::Configuration, "using the API").because("there is no such call");
+            Problem::of(&e.next(DOCUMENT)).into_response()
+        }
+        false => bare(console, StatusCode::NOT_FOUND, "Nothing is here", "No page has this address."),
     }
-    let body = html! {
-        main id="main" { h1 { "Nothing is here" } p { "No page has this address. " a href="/" { "Overview" } } }
-    };
-    html_page(StatusCode::NOT_FOUND, layout::bare("Nothing is here", console.app.as_str(), body))
+}
+
+/// The answer to a name in an address that is no text (`%FF`).
+pub fn unreadable(console: &Console, path: &str) -> Response {
+    match is_api(path) {
+        true => {
+            let e = Error::new(codes::BAD_VALUE, Fault::Configuration, "reading the address of a call");
+            Problem::of(&e.because("what it names is no UTF-8").next(DOCUMENT)).into_response()
+        }
+        false => bare(console, StatusCode::BAD_REQUEST, "Nothing is here", "What this address names is no text."),
+    }
+}
+
+/// The answer to an address that is there, and is not asked so.
+pub fn not_so(console: &Console, path: &str, method: &Method) -> Response {
+    match is_api(path) {
+        true => {
+            let detail = format!("using the API: this call does not take {method}");
+            let code = codes::BAD_VALUE.to_string();
+            Problem::coded(StatusCode::METHOD_NOT_ALLOWED, &code, detail, Some(DOCUMENT.to_owned())).into_response()
+        }
+        false => bare(console, StatusCode::METHOD_NOT_ALLOWED, "Not so", "This page can be looked at, and takes nothing."),
+    }
+}
+
+/// Where one reads which calls there are.
+const DOCUMENT: &str = "see /api/v1/openapi.json";
+
+fn is_api(path: &str) -> bool {
+    path.starts_with("/api/")
+}
+
+fn bare(console: &Console, status: StatusCode, title: &str, words: &str) -> Response {
+    let body = html! { main id="main" { h1 { (title) } p { (words) " " a href="/" { "Overview" } } } };
+    html_page(status, layout::bare(title, console.app.as_str(), body))
 }
 
 /// The page of an error.

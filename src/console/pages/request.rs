@@ -57,7 +57,7 @@ pub fn sight(view: &View<'_>, asked: &Asked, entry: impl FnOnce() -> Entry) -> R
     };
     match (person, wanted) {
         (Some(person), true) => {
-            let entry = Entry { who: person.name.clone(), ..entry() };
+            let entry = entry().of(&person.name);
             view.console.books.audit(&entry)?;
             Ok(Sight::Whole)
         }

@@ -24,9 +24,17 @@ const BEFORE: &str = "readback-form";
 /// Sends somebody to sign in first, and back.
 pub fn first(page: Page, asked: &Asked) -> Response {
     let path = super::PAGES.iter().find(|(p, ..)| *p == page).map_or("/", |(_, path, _)| path);
-    let path = path.replace("{operation}", &escape(asked.operation.as_deref().unwrap_or_default()));
+    let path = named(path, asked.operation.as_deref().unwrap_or_default());
     let to = if asked.query.is_empty() { path } else { format!("{path}?{}", asked.query) };
     redirect(&format!("/sign-in?to={}", escape(&to)))
+}
+
+/// A path with the name that stood where its parameter is, whatever the parameter is called.
+fn named(path: &str, name: &str) -> String {
+    match (path.split_once('{'), path.split_once('}')) {
+        (Some((before, _)), Some((_, behind))) => format!("{before}{}{behind}", escape(name)),
+        _ => path.to_owned(),
+    }
 }
 
 /// The form, and what it sends.

@@ -7,6 +7,6 @@ mod orders;
 mod pages;
 mod queries;
 mod second;
-mod served;
+pub(crate) mod served;
 mod signing;
 mod submit;

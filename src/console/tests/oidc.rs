@@ -292,6 +292,7 @@ fn an_issuer_in_the_clear_is_taken_on_this_machine_only() {
             session: Duration::from_secs(1),
             session_secret: None,
             listen: listen.to_owned(),
+            proxies: Vec::new(),
         };
         let cluster = MemoryCluster::new(Arc::new(SystemClock));
         Console::start(&cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)

@@ -295,6 +295,54 @@ fn a_dead_letter_goes_back_once() {
     assert_eq!(s.audited().last().map(|a| a["letter"].clone()), Some(json!(letter)));
 }
 
+/// If this broke, letters beyond the first page could not be looked at over the console.
+#[test]
+fn letters_are_paged() {
+    let s = Served::new();
+    let all: Vec<String> = (0..5).map(|n| s.letter(&format!("reason {n}"))).collect();
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..3 {
+        let page = s.api("vera", &format!("/dead-letters?limit=2{cursor}")).json();
+        assert_eq!(page["resting"], 5);
+        found.extend(page["letters"].as_array().expect("letters").iter().map(|l| l["letter"].as_str().expect("text").to_owned()));
+        cursor = page["next"].as_str().map(|next| format!("&cursor={next}")).unwrap_or_default();
+    }
+    assert_eq!((found, cursor.as_str()), (all.clone(), ""));
+    let wrong = s.api("vera", "/dead-letters?cursor=1-nowhere");
+    assert_eq!((wrong.status, wrong.code().as_str()), (400, "RB0105"), "{wrong:?}");
+    let cookie = s.sign_in("vera");
+    let first = s.page(&cookie, "/dead-letters?limit=2").body;
+    let next =
+        first.split("href=\"/dead-letters?limit=2&amp;cursor=").nth(1).and_then(|rest| rest.split('"').next()).expect("a link");
+    let second = s.page(&cookie, &format!("/dead-letters?limit=2&cursor={next}")).body;
+    assert!(second.contains(&all[2]) && !second.contains(&all[1]) && second.contains(">First page</a>"), "{second}");
+}
+
+/// If this broke, the audit topic would not say whether whoever it names has shown who they are, or would name the proxy for everybody.
+#[test]
+fn an_audit_record_says_who_was_seen_and_from_where() {
+    let s = Served::new();
+    s.ledger(&parked("op-1"));
+    let bearer = format!("Bearer {}", s.tokens["olga"]);
+    let headers = [
+        ("Authorization", bearer.as_str()),
+        ("Content-Type", "application/json"),
+        ("X-Forwarded-For", "198.51.100.1, 203.0.113.9"),
+    ];
+    let got = s.send("POST", "/api/v1/operations/op-1/cancel", &headers, &json!({ "reason": "r" }).to_string());
+    assert_eq!(got.status, 200, "{got:?}");
+    for record in s.audited() {
+        assert_eq!(
+            (&record["who"], &record["via"], &record["verified"], &record["from"]),
+            (&json!("olga"), &json!("console"), &json!(true), &json!("203.0.113.9")),
+            "{record}"
+        );
+    }
+    assert_eq!(s.try_sign_in("rbt_nobody").status, 401);
+    let stranger = s.audited().pop().expect("audited");
+    assert_eq!((&stranger["who"], &stranger["verified"], &stranger["from"]), (&json!(""), &json!(false), &json!("127.0.0.1")));
+}
+
 /// If this broke, the audit topic would say that nothing was sent, where nobody knows.
 #[test]
 fn a_replay_whose_commit_is_unclear_is_not_called_refused() {

@@ -25,6 +25,40 @@ fn an_address_that_leads_nowhere_is_said() {
     assert_eq!((call.status, call.code().as_str()), (404, "RB0106"), "{call:?}");
 }
 
+/// If this broke, a program would get an answer that it can't read where it asks in a way that is not taken.
+#[test]
+fn what_is_asked_wrongly_is_answered_in_words() {
+    let s = Served::new();
+    for (method, path, status) in [
+        ("DELETE", "/api/v1/operations", 405),
+        ("PUT", "/api/v1/operations/op-1/cancel", 405),
+        ("GET", "/api/v1/operations/%FF", 400),
+        ("POST", "/api/v1/dead-letters/%FF/replay", 400),
+        ("GET", "/api/v1/operations/%C3%28?tenant=a", 400),
+    ] {
+        let got = s.send(method, path, &[], "");
+        assert_eq!(
+            (got.status, got.header("content-type")),
+            (status, Some("application/problem+json")),
+            "{method} {path}: {got:?}"
+        );
+        let problem = got.json();
+        assert_eq!((&problem["status"], &problem["code"]), (&status.into(), &"RB0105".into()), "{problem}");
+        let page = "https://github.com/readback-streams/readback/blob/main/src/docs/errors.md#rb0105--bad_value";
+        assert_eq!(problem["type"], page);
+    }
+    assert_eq!(s.send("DELETE", "/api/v1/operations", &[], "").header("allow"), Some("GET,HEAD"));
+    for (method, path, status) in [("DELETE", "/operations", 405), ("POST", "/unknowns", 405), ("GET", "/dead-letters/%FF", 400)] {
+        let got = s.send(method, path, &[], "");
+        assert_eq!(
+            (got.status, got.header("content-type")),
+            (status, Some("text/html; charset=utf-8")),
+            "{method} {path}: {got:?}"
+        );
+        assert!(got.body.contains("Overview"), "{got:?}");
+    }
+}
+
 /// If this broke, whoever writes a request, a plan or an answer would run a program in an operator's browser.
 #[test]
 fn what_others_wrote_is_shown_as_text() {

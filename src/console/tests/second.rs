@@ -82,6 +82,29 @@ fn an_order_waits_for_a_second_person_who_signs_in() {
     );
 }
 
+/// If this broke, everybody who may look would be shown what a token's hash begins with, or could not look at all that waits.
+#[test]
+fn orders_that_wait_are_paged_and_tell_nothing_of_tokens() {
+    let s = Served::new();
+    for n in 0..3 {
+        s.ledger(&parked(&format!("op-{n}")));
+        let got = s.order("olga", &format!("op-{n}/force"), &json!({ "reason": "r", "seen": 7, "ask_second": true }));
+        assert_eq!(got.status, 202, "{got:?}");
+    }
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..2 {
+        let page = s.api("vera", &format!("/waiting?limit=2{cursor}")).json();
+        found.extend(page["orders"].as_array().expect("orders").clone());
+        cursor = page["next"].as_str().map(|next| format!("&cursor={next}")).unwrap_or_default();
+    }
+    let mut names: Vec<&str> = found.iter().filter_map(|o| o["operation"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!((names.as_slice(), cursor.as_str()), (&["op-0", "op-1", "op-2"][..], ""));
+    let kept = s.console.waiters.list(s.console.now(), |_| true);
+    let told = json!(found).to_string();
+    assert!(kept.iter().all(|w| !told.contains(&w.identity)) && !told.contains("identity"), "{told}");
+}
+
 /// If this broke, somebody who has two names at the issuer could be both persons, by a token of the other name.
 #[test]
 fn a_token_of_the_same_account_is_no_second_person() {
@@ -181,6 +204,7 @@ fn processes_that_share_a_secret_hear_of_each_other() {
             session: Duration::from_secs(3_600),
             session_secret: Some(crate::config::SecretRef::Literal(crate::config::Secret::new(secret.clone()))),
             listen: "127.0.0.1:0".to_owned(),
+            proxies: Vec::new(),
         };
         Console::start(&s.cluster, &ApplicationId::new(APP), &settings, s.clock.clone() as Arc<_>).expect("starts")
     };

@@ -108,6 +108,7 @@ impl Served {
             session: Duration::from_secs(3_600),
             session_secret: secret.map(|s| SecretRef::Literal(Secret::new(s))),
             listen: "127.0.0.1:0".to_owned(),
+            proxies: vec!["127.0.0.1".parse().expect("a network")],
         };
         let mut console = Console::start(&cluster, &app, &settings, clock.clone()).expect("starts");
         let declared = crate::config::yaml::offline(|| {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Secret, SecretRef};
+use crate::console::pages::PAGES;
+use crate::console::search::escape;
 use crate::console::server::AT_ONCE;
 use crate::console::session::TRIES;
 use crate::console::{Console, Settings};
@@ -14,6 +16,33 @@ use crate::kafka::memory::MemoryCluster;
 use crate::time::SystemClock;
 
 use super::served::{APP, Served, field, form_token, parked};
+
+/// A console where nobody can sign in, on loopback.
+fn nobody() -> Settings {
+    Settings {
+        tokens: None,
+        oidc: None,
+        session: Duration::from_secs(1),
+        session_secret: None,
+        listen: "127.0.0.1:0".to_owned(),
+        proxies: Vec::new(),
+    }
+}
+
+/// If this broke, whoever has to sign in again would be led to a page that is nobody's, and not back to what they looked at.
+#[test]
+fn one_comes_back_to_what_one_looked_at() {
+    let s = Served::new();
+    let parameterised: Vec<&str> = PAGES.iter().map(|(_, path, _)| *path).filter(|path| path.contains('{')).collect();
+    assert!(parameterised.len() >= 2, "{parameterised:?}");
+    for path in parameterised {
+        let (before, behind) = (path.split('{').next().expect("a part"), path.split('}').nth(1).expect("a part"));
+        let asked = format!("{before}a%2Fb-0-17{behind}?show=values");
+        let got = s.get(&asked);
+        let to = format!("/sign-in?to={}", escape(&asked));
+        assert_eq!((got.status, got.header("location")), (303, Some(to.as_str())), "{path}");
+    }
+}
 
 /// If this broke, a stranger would read operations, or somebody who left would go on deciding.
 #[test]
@@ -156,8 +185,7 @@ fn without_sign_in_it_is_read_only_and_stays_on_this_machine() {
         assert_eq!(s.send("GET", "/api/v1/unknowns", &[("Host", host)], "").status, 200, "{host}");
     }
     let start = |listen: &str| {
-        let settings =
-            Settings { tokens: None, oidc: None, session: Duration::from_secs(1), session_secret: None, listen: listen.to_owned() };
+        let settings = Settings { tokens: None, listen: listen.to_owned(), ..nobody() };
         let cluster = MemoryCluster::new(Arc::new(SystemClock));
         Console::start(&cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)
     };
@@ -173,13 +201,7 @@ fn without_sign_in_it_is_read_only_and_stays_on_this_machine() {
 #[test]
 fn away_from_loopback_cookies_go_over_tls_only() {
     let s = Served::new();
-    let mut settings = Settings {
-        tokens: Some(s.dir.path().join("tokens")),
-        oidc: None,
-        session: Duration::from_secs(1),
-        session_secret: None,
-        listen: "0.0.0.0:0".to_owned(),
-    };
+    let mut settings = Settings { tokens: Some(s.dir.path().join("tokens")), listen: "0.0.0.0:0".to_owned(), ..nobody() };
     let secure = |settings: &Settings| {
         Console::start(&s.cluster, &ApplicationId::new(APP), settings, Arc::new(SystemClock)).expect("starts").secure
     };
@@ -215,10 +237,8 @@ fn a_session_secret_that_is_short_is_refused() {
     let start = |secret: &str| {
         let settings = Settings {
             tokens: Some(s.dir.path().join("tokens")),
-            oidc: None,
-            session: Duration::from_secs(1),
             session_secret: Some(SecretRef::Literal(Secret::new(secret))),
-            listen: "127.0.0.1:0".to_owned(),
+            ..nobody()
         };
         Console::start(&s.cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)
     };

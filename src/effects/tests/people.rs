@@ -70,9 +70,12 @@ fn not_applied_before_settle_needs_a_second_person() {
     b.order(resolve("r-1", seen - 1, None));
     b.order(resolve("r-2", seen, None));
     b.order(resolve("r-2", seen, None));
+    // The first person in another spelling, and nobody.
+    b.order(resolve("r-4", seen, Some(" APPROVER ")));
+    b.order(resolve("r-5", seen, Some(" ")));
     b.commit();
     let codes: Vec<_> = b.results().into_iter().filter(|r| r.kind == ResultKind::Answer).map(|r| r.code.unwrap()).collect();
-    assert_eq!(codes, ["RB0709", "RB0710", "RB0710"], "stale, alone, and the same answer again");
+    assert_eq!(codes, ["RB0709", "RB0710", "RB0710", "RB0710", "RB0710"], "stale, alone, the same answer again, and still alone");
     b.order(resolve("r-3", seen, Some("second")));
     b.commit();
     assert_eq!(b.ledger("op-1").unwrap().end, Some(Status::ResolvedNotApplied));
