@@ -12,7 +12,7 @@ use crate::admin::orders::publish;
 use crate::admin::views::{CommandAnswer, Operations, Seen};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, OperationKey};
-use crate::intents::{Command, Resolution};
+use crate::intents::{Command, Resolution, Via};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{WallTime, show_duration};
@@ -56,7 +56,7 @@ pub(super) struct BulkArgs {
     /// Only list what would be resolved.
     #[arg(long)]
     dry_run: bool,
-    /// Why; kept for ever beside each decision.
+    /// Why; kept beside each decision, its first 500 characters.
     #[arg(long)]
     reason: String,
     /// Who decides.
@@ -96,6 +96,7 @@ impl BulkArgs {
             seen: Some(seen),
             by: self.by.clone(),
             second: self.second.clone(),
+            via: Some(Via::CommandLine),
             reason: self.reason.clone(),
             evidence: self.evidence.clone(),
             at: now,

@@ -10,7 +10,7 @@ use crate::admin::views::{Operations, Seen, applications};
 use crate::admin::{evidence, orders};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
-use crate::intents::{Command, Decision, Resolution, Status};
+use crate::intents::{Command, Decision, Resolution, Status, Via};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{Clock, SystemClock, WallTime, parse_duration, show_duration};
@@ -179,7 +179,7 @@ struct OrderArgs {
     /// Its tenant, where the ID is not unique.
     #[arg(long)]
     tenant: Option<String>,
-    /// Why; kept for ever beside the decision.
+    /// Why; kept beside the decision, its first 500 characters.
     #[arg(long)]
     reason: String,
     /// Who decides.
@@ -207,7 +207,9 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
         }
         What::Show { operation, tenant } => {
             let (key, seen) = one(&operations, operation, tenant.as_deref())?;
-            timeline::show(key, seen, now, format)?;
+            let of = |key: &OperationKey| operations.seen.get(key).map(|plan| evidence::ModelCall::of(key, plan));
+            let model = evidence::model_call(seen, of);
+            timeline::show(key, seen, model.as_ref(), now, format)?;
             Ok(ExitCode::SUCCESS)
         }
         What::Watch { operation, tenant, status, limit } => {
@@ -278,6 +280,7 @@ impl OrderArgs {
             seen,
             by: self.by.clone(),
             second: self.second.clone(),
+            via: Some(Via::CommandLine),
             reason: self.reason.clone(),
             evidence: self.evidence.clone(),
             at: now,

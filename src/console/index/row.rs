@@ -80,6 +80,10 @@ impl Row {
             Half::Record => &mut self.record,
         }
     }
+    /// Whether it is a model's call: the separator of its name is reserved, so no request has such an ID.
+    pub fn proposal(&self) -> bool {
+        self.operation.ends_with(".plan")
+    }
     /// Whether neither half says anything: it stands under no facet.
     pub fn is_blank(&self) -> bool {
         self.record.is_none() && self.ledger.is_none()
