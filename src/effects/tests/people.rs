@@ -152,7 +152,7 @@ fn who_decided_and_why_stays_in_ledger_and_results() {
 /// If this broke, it could not be read which policy let a request go, or that one did not; nor what was sent.
 #[test]
 fn what_policy_said_and_what_is_sent_stay_in_the_ledger() {
-    let b = sent();
+    let mut b = sent();
     let r = b.ledger("op-1").unwrap();
     assert_eq!(r.policy.map(|p| p.allowed), Some(true));
     let sends = r.sends.unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::admin::evidence::{Denier, decisions, denier, model_call};
 use crate::effects::{Parking, Phase};
-use crate::ids::{OperationKey, PlanHash};
+use crate::ids::{OperationKey, Partition, PlanHash};
 use crate::intents::{Input, PolicyWord, WorkRequest};
 use crate::outbox::{Derived, Planning};
 
@@ -165,7 +165,7 @@ fn a_model_call_is_told_with_its_status_and_code() {
         role: Role::Plan,
         operation_id: "op-1.plan".into(),
         step: "plan".into(),
-        partition: 0,
+        partition: Partition(0),
         end: None,
         closed_at: None,
         gone: false,
