@@ -182,6 +182,10 @@ impl OperationId {
     pub fn plan(&self) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}plan"))
     }
+    /// Whether this is the model call of another.
+    pub fn is_plan(&self) -> bool {
+        self.as_str().rsplit_once(DERIVED).is_some_and(|(_, last)| last == "plan")
+    }
     /// Child `n` of this operation's plan.
     pub fn child(&self, n: u32) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}{n}"))

@@ -1,14 +1,19 @@
-//! What is known of one operation, and by what: its timeline with the evidence for each step. Pure.
+//! What is known of one operation, and by what: where it stands, why, who decided, and its [timeline](timeline). Pure.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
-use crate::effects::{Attempt, AttemptState, LedgerRecord, VersionRead, VersionState};
-use crate::error::Code;
+use crate::effects::Phase;
+use crate::error::{Code, codes};
 use crate::ids::OperationKey;
-use crate::intents::{AnswerClass, CallState, PlanCall, Status};
+use crate::intents::{CallState, Decided, Deed, PlanCall, PolicyWord, Status, Via};
+use crate::outbox::Role;
 use crate::time::WallTime;
 
 use super::views::Seen;
+
+pub mod timeline;
 
 /// When the operation last changed its status, as far as the records tell.
 pub fn changed_at(seen: &Seen) -> WallTime {
@@ -19,16 +24,18 @@ pub fn changed_at(seen: &Seen) -> WallTime {
     ledger.or_else(|| seen.record.as_ref().map(|r| r.changed_at)).unwrap_or_default()
 }
 
-/// Code and words of why it stands where it stands.
+/// Code and words of why it stands where it stands. After the hand-over the ledger speaks; what stood before was about another status.
 pub fn why(seen: &Seen) -> (Option<String>, Option<String>) {
     match (&seen.ledger, &seen.record) {
         (Some(l), _) if l.code.is_some() || l.detail.is_some() => (l.code.map(code_text), l.detail.clone()),
+        (Some(l), Some(r)) if l.phase != Phase::Held && r.code.is_none() => (None, None),
         (_, Some(r)) => (r.code.clone(), r.detail.clone()),
         _ => (None, None),
     }
 }
 
-fn code_text(code: i32) -> String {
+/// A code as it is written: `RB0231`.
+pub fn code_text(code: i32) -> String {
     Code(u16::try_from(code).unwrap_or_default()).to_string()
 }
 
@@ -38,30 +45,139 @@ pub fn resource(seen: &Seen) -> (String, Option<String>) {
     record.or_else(|| seen.ledger.as_ref().map(|l| (l.resource.to_string(), l.resource_version.clone()))).unwrap_or_default()
 }
 
-/// As `readback ops show --output json` and the API have it.
-pub fn as_json(key: &OperationKey, seen: &Seen) -> serde_json::Value {
+/// As `readback ops show --output json` has it; the API shows the same and more.
+pub fn as_json(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>) -> serde_json::Value {
     let (code, detail) = why(seen);
     let (resource, resource_version) = resource(seen);
-    let steps: Vec<_> = lines(seen).iter().map(|(at, what)| json!({ "at": at, "what": what })).collect();
     json!({
         "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
         "status": seen.status().map_or("held", Status::word), "version": seen.version(), "resource": resource,
-        "resource_version": resource_version, "code": code, "detail": detail, "look_at": look_at(seen), "timeline": steps,
-        "calls": calls(seen),
+        "resource_version": resource_version, "code": code, "detail": detail, "look_at": look_at(seen),
+        "timeline": timeline::steps(seen, model), "decisions": decisions(seen), "model_call": model, "calls": calls(seen),
     })
+}
+
+/// The model call of an operation: an operation of its own, `<id>.plan`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct ModelCall {
+    /// Its operation.
+    pub operation: String,
+    /// Its step.
+    pub step: String,
+    /// Where it stands.
+    pub status: String,
+    /// Why it stands there.
+    pub code: Option<String>,
+    /// In words.
+    pub detail: Option<String>,
+}
+
+impl ModelCall {
+    /// As its own records have it.
+    pub fn of(key: &OperationKey, seen: &Seen) -> Self {
+        let (code, detail) = why(seen);
+        let status = seen.status().map_or("held", Status::word).to_owned();
+        Self { operation: key.operation.to_string(), step: key.step.to_string(), status, code, detail }
+    }
+}
+
+/// The model call of this operation, where it has one: as `look` finds it, or else as its own record knows how it ended.
+pub fn model_call(seen: &Seen, look: impl FnOnce(&OperationKey) -> Option<ModelCall>) -> Option<ModelCall> {
+    let record = seen.record.as_ref()?;
+    let plan = record.derived(Role::Plan)?;
+    let key = OperationKey { operation: plan.operation_id.clone(), step: plan.step.clone(), ..record.key() };
+    let known = || ModelCall {
+        operation: key.operation.to_string(),
+        step: key.step.to_string(),
+        status: plan.end.map_or("under_way", Status::word).to_owned(),
+        code: None,
+        detail: None,
+    };
+    Some(look(&key).unwrap_or_else(known))
+}
+
+/// One decision of a person, as it is shown.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct Decision {
+    /// When it was taken in.
+    #[schemars(with = "i64")]
+    pub at: WallTime,
+    /// What: `approve`, `deny`, `revoke`, `cancel`, `resolve_applied`, `resolve_not_applied`, `force`, `release_lane`.
+    #[schemars(with = "String")]
+    pub deed: Deed,
+    /// Who.
+    pub by: String,
+    /// The second person, where there was one.
+    pub second: Option<String>,
+    /// Whether the names are verified: whoever gave it had signed in at the console.
+    pub verified: bool,
+    /// By which way it came: `console`, `command_line`, `approvals_topic`; none where that is not recorded.
+    #[schemars(with = "Option<String>")]
+    pub via: Option<Via>,
+    /// Why; at most 500 characters.
+    pub reason: String,
+    /// What was looked at.
+    pub evidence: Option<String>,
+}
+
+/// Everything that people have decided about it and that was taken, in the order of time.
+pub fn decisions(seen: &Seen) -> Vec<Decision> {
+    let shown = |d: &Decided| Decision {
+        at: d.at,
+        deed: d.deed,
+        by: d.by.clone(),
+        second: d.second.clone(),
+        verified: d.via == Some(Via::Console),
+        via: d.via,
+        reason: d.reason.clone(),
+        evidence: d.evidence.clone(),
+    };
+    let mut all: Vec<Decision> = decided(seen).filter(|d| !d.by.is_empty()).map(shown).collect();
+    all.sort_by_key(|d| d.at);
+    all
+}
+
+/// What both halves have kept of decisions.
+fn decided(seen: &Seen) -> impl DoubleEndedIterator<Item = &Decided> {
+    seen.record.iter().flat_map(|r| &r.decisions).chain(seen.ledger.iter().flat_map(|l| &l.decisions))
+}
+
+/// Whose no a denied operation ended by, as far as it is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denier<'a> {
+    /// A person's.
+    Person(&'a Decided),
+    /// Policy's.
+    Policy(&'a PolicyWord),
+    /// The resource has changed, or the approval has run out: its code and words say it.
+    Other,
+}
+
+/// Whose no it was; `None` where the operation was not denied.
+pub fn denier(seen: &Seen) -> Option<Denier<'_>> {
+    if seen.status() != Some(Status::Denied) {
+        return None;
+    }
+    let person = decided(seen).rfind(|d| matches!(d.deed, Deed::Deny | Deed::Revoke));
+    let taken_back = seen.ledger.as_ref().is_none_or(|l| l.revoked);
+    let policy = policy(seen).filter(|p| !p.allowed);
+    let changed = seen.ledger.as_ref().is_some_and(|l| l.code == Some(i32::from(codes::PRECONDITION_FAILED.0)));
+    Some(match (person, policy) {
+        (Some(person), _) if taken_back && person.at >= policy.map_or(WallTime(0), |p| p.at) => Denier::Person(person),
+        (_, Some(policy)) if !changed => Denier::Policy(policy),
+        _ => Denier::Other,
+    })
+}
+
+/// What policy said last: right before a send, or else before the hand-over.
+pub fn policy(seen: &Seen) -> Option<&PolicyWord> {
+    let before_send = seen.ledger.as_ref().and_then(|l| l.policy.as_ref());
+    before_send.or_else(|| seen.record.as_ref()?.policy.as_ref())
 }
 
 /// The calls of its plan, where it has several.
 pub fn calls(seen: &Seen) -> &[PlanCall] {
     seen.record.as_ref().map_or(&[][..], |r| r.calls.as_slice())
-}
-
-/// One call of a plan in a line: what it is, what it needs, and how it stands.
-fn call_words(call: &PlanCall) -> String {
-    let needs = if call.needs.is_empty() { String::new() } else { format!(" · needs {}", call.needs.join(", ")) };
-    let why = call.detail.as_ref().map(|d| format!(" · {d}")).unwrap_or_default();
-    let stands = call_stands(call);
-    format!("{} · {} {}#{}{needs} · {stands}{why}", call.operation_id, call.id, call.contract, call.call)
 }
 
 /// Where a call of a plan stands, in a word.
@@ -78,97 +194,6 @@ pub fn look_at(seen: &Seen) -> Option<&str> {
     seen.ledger.as_ref()?.look_at.as_deref()
 }
 
-/// What happened, in the order of time.
-pub fn lines(seen: &Seen) -> Vec<(WallTime, String)> {
-    let mut lines = Vec::new();
-    if let Some(r) = &seen.record {
-        lines.push((
-            r.admitted_at,
-            format!("admitted     from {} · envelope {}", r.request.requester, short(r.identity_hash.as_str())),
-        ));
-        if let Some(hash) = &r.plan_hash {
-            lines.push((r.admitted_at, format!("planned      {}", short(hash.as_str()))));
-        }
-        if let Some(a) = &r.spent {
-            lines.push((
-                r.changed_at,
-                format!("approved     {} · binds {} · until {}", a.approver, short(a.plan_hash.as_str()), a.expires_at),
-            ));
-        }
-        lines.extend(r.calls.iter().map(|c| (r.changed_at, format!("call         {}", call_words(c)))));
-    }
-    if let Some(l) = &seen.ledger {
-        ledger_lines(l, &mut lines);
-    }
-    lines.sort_by_key(|(at, _)| *at);
-    lines
-}
-
-fn ledger_lines(l: &LedgerRecord, lines: &mut Vec<(WallTime, String)>) {
-    if let Some(original) = l.operation_id.undoes() {
-        let at = l.attempts.first().map_or_else(|| l.closed_at.unwrap_or_default(), |a| a.journalled_at);
-        lines.push((at, format!("undoes       {original}")));
-    }
-    for a in &l.attempts {
-        lines.push((
-            a.journalled_at,
-            format!("attempt {}    journalled by {} · may leave until {}", a.n, a.epoch, a.send_not_after),
-        ));
-        for w in &a.warrants {
-            lines.push((a.journalled_at, format!("             warrant for attempt {}: {:?}", w.covers, w.kind)));
-        }
-        if let Some(at) = a.ended_at {
-            lines.push((at, format!("             {}", outcome(a))));
-        }
-    }
-    if let Some(v) = &l.version_read {
-        lines.push((v.at, format!("version      {}", version_words(v, l.resource_version.as_deref().unwrap_or_default()))));
-    }
-    let first = i64::from(l.reads) - l.last_reads.len() as i64;
-    for (i, read) in l.last_reads.iter().enumerate() {
-        lines.push((read.at, format!("readback {}   {}", first + i as i64 + 1, read.found)));
-    }
-    if let Some(at) = l.closed_at {
-        lines.push((
-            at,
-            format!("{:<12} {}", l.shown().word(), l.reference.as_deref().map(|r| format!("reference {r}")).unwrap_or_default()),
-        ));
-    }
-    if l.end == Some(Status::Superseded) {
-        lines.push((l.closed_at.unwrap_or_default(), format!("compensation {}", l.operation_id.undo())));
-    }
-    for flag in &l.flags {
-        lines.push((l.closed_at.unwrap_or_default(), format!("flag         {flag:?}")));
-    }
-}
-
-fn version_words(v: &VersionRead, seen: &str) -> String {
-    let shown = v.shown.as_deref();
-    match v.state {
-        VersionState::Asked => "asked for at the target".to_owned(),
-        VersionState::Same => format!("stands at {}, as was seen", shown.unwrap_or_default()),
-        VersionState::Other => format!("stands at {}, made for {seen}", shown.unwrap_or("nothing")),
-        VersionState::Unclear => format!("not shown: {}", shown.unwrap_or_default()),
-    }
-}
-
-/// What is known of an attempt, in words.
-pub fn outcome(a: &Attempt) -> String {
-    let status = a.status.map(|s| format!("answered {s} · ")).unwrap_or_default();
-    let state = match a.state {
-        AttemptState::Journaled => "no outcome yet",
-        AttemptState::Unsent => "provably never left",
-        AttemptState::Rejected if a.class == Some(AnswerClass::PreconditionFailed) => "its resource has changed, said the target",
-        AttemptState::Rejected => "refused by the target",
-        AttemptState::RetryLater => "not now, said the target",
-        AttemptState::InProgress => "the target is still at it",
-        AttemptState::Maybe => "no answer · maybe sent",
-        AttemptState::Applied => "applied, said the target",
-        AttemptState::SettledAbsent => "maybe sent · absent from a complete readback after settle",
-    };
-    format!("{status}{state}")
-}
-
 /// A hash, shortened for people.
 pub fn short(hash: &str) -> String {
     match hash.len() {
@@ -176,3 +201,6 @@ pub fn short(hash: &str) -> String {
         n => format!("{}…{}", &hash[..4], &hash[n - 2..]),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::intents::{Scope, Status, Switch, topics};
 use crate::kafka::{Cluster, Isolation, KafkaFault, Reader};
 use crate::offset::NextOffset;
 use crate::outbox::{Answered, OperationRecord};
-use crate::record::InRecord;
+use crate::record::{Headers, InRecord};
 use crate::serdes::internal;
 
 /// One operation as the two halves know it.
@@ -114,13 +114,18 @@ impl News {
             }
             (_, None) => return Ok(key_of(half, key).map(|k| News::Gone(half, k))),
             (Half::Ledger, Some(value)) if key.starts_with(b"s/") => Seen { record: None, ledger: Some(internal::decode(value)?) },
-            (Half::Record, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
+            (Half::Record, Some(value)) if is_operation(&record.headers) => {
                 Seen { record: Some(internal::decode(value)?), ledger: None }
             }
             _ => return Ok(None),
         };
         Ok(Some(News::Stands(half, Box::new(seen))))
     }
+}
+
+/// Whether a record of the stream half's changelog is an operation, of any version.
+fn is_operation(headers: &Headers) -> bool {
+    headers.text(crate::intents::headers::SCHEMA).is_some_and(|s| s.starts_with("operation/"))
 }
 
 /// The operation that a changelog's key stands for: `s/<tenant>␟<op>␟<step>` in the ledger (`b/…` its request), `o/<op>␟<tenant>␟<step>`
@@ -286,7 +291,7 @@ impl Operations {
                 self.changed(&key);
                 self.seen.entry(key).or_default().ledger = Some(ledger);
             }
-            (false, Some(value)) if record.headers.text(crate::intents::headers::SCHEMA) == Some("operation/1") => {
+            (false, Some(value)) if is_operation(&record.headers) => {
                 let operation: OperationRecord = internal::decode(&value)?;
                 let key = operation.key();
                 self.places.insert(place, key.clone());
@@ -347,7 +352,7 @@ mod tests {
     use crate::intents::headers;
     use crate::kafka::NewTopic;
     use crate::kafka::memory::MemoryCluster;
-    use crate::record::{Headers, OutRecord};
+    use crate::record::OutRecord;
     use crate::time::{ManualClock, MonoTime, Now, WallTime};
 
     /// If this broke, `ops list` would show operations that were forgotten long ago, and invite commands on them.
@@ -363,7 +368,7 @@ mod tests {
             let key = OperationKey { tenant: "acme".into(), operation: OperationId::new(id), step: "place-order".into() };
             internal::encode(&LedgerRecord::held(key, WallTime(9_000))).expect("encodes")
         };
-        let schema = Headers::new().with(headers::SCHEMA, "ledger-status/1");
+        let schema = Headers::new().with(headers::SCHEMA, "ledger-status/2");
         let put = |key: &str, value: Option<&[u8]>| {
             let record = OutRecord {
                 topic: &ledger,

@@ -2,8 +2,10 @@
 
 use crate::error::codes;
 use crate::ids::PlanHash;
-use crate::intents::{AckLevel, Approval, ApprovalUse, Command, CommandKind, Return, Status};
-use crate::outbox::{Ask, Does, Rule, Stage, Why, cut};
+use crate::intents::{
+    AckLevel, Approval, ApprovalUse, Command, CommandKind, Decided, PolicyWord, RenderedRequest, Return, Status, Via,
+};
+use crate::outbox::{Ask, Does, Planning, Rule, Stage, Why, cut};
 
 use super::desk::{Made, Ready, Seen};
 use super::gate::{self, Standing};
@@ -16,7 +18,15 @@ impl Step<'_> {
     pub(super) fn plan(&mut self) {
         let Some(bench) = self.bench else { return self.no_pipeline() };
         match self.desk.plan_call(bench, &self.turn.record) {
-            Ok(Some(ready)) => self.turn.intend(ready.call, ready.rendered, None),
+            Ok(Some(ready)) => {
+                self.turn.record.planning = bench.pipeline.plan.as_ref().map(|rules| Planning {
+                    asked_at: self.turn.now,
+                    model: model_of(&ready.rendered.request),
+                    prompt: rules.prompt_version.clone(),
+                    cost: None,
+                });
+                self.turn.intend(ready.call, ready.rendered, None);
+            }
             Ok(None) => self.planned(),
             Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
         }
@@ -37,6 +47,9 @@ impl Step<'_> {
             self.no_pipeline();
             return true;
         };
+        if let Some(planning) = &mut self.turn.record.planning {
+            planning.cost = Some(back.cost);
+        }
         match schema.read(back.body.as_deref(), rules.max) {
             Ok(proposal) => {
                 self.turn.record.proposal = Some(proposal);
@@ -101,6 +114,7 @@ impl Step<'_> {
                 .or_else(|| self.looks_like());
             self.turn.record.stage = Stage::Planning;
             self.turn.record.calls = made.calls();
+            self.turn.record.planned_at = Some(self.turn.now);
             self.turn.state(Status::Planned, AckLevel::Planned, why);
         }
         let required = match &bench.pipeline.gate {
@@ -112,10 +126,7 @@ impl Step<'_> {
         };
         let required = required || self.turn.record.earlier().is_some();
         match gate::standing(&self.turn, bench.pipeline.gate.as_ref()) {
-            Standing::Denied(by) => {
-                let why = Why::new(codes::DENIED, format!("denied by {}", cut(&by)));
-                self.turn.end(Status::Denied, why);
-            }
+            Standing::Denied(words) => self.turn.end(Status::Denied, Why::new(codes::DENIED, words)),
             Standing::Granted(approval) if required => self.approved(made, seen, Some(approval)),
             _ if !required => self.approved(made, seen, None),
             _ => self.wait(),
@@ -140,19 +151,21 @@ impl Step<'_> {
     }
 
     fn approved(&mut self, made: Made, seen: Seen, approval: Option<ApprovalUse>) {
-        self.turn.state(Status::Approved, AckLevel::Approved, None);
+        self.turn.record.approved_at = Some(self.turn.now);
+        let said = approval.as_ref().and_then(|a| self.turn.record.decided(&a.id)).map(Decided::words);
+        self.turn.told(Status::Approved, AckLevel::Approved, None, said);
         self.authorize(made, seen, approval);
     }
 
     /// A decision from the approvals topic; one that can't be used is answered with the reason.
     pub(super) fn approval(&mut self, approval: &Approval) {
-        if let Some(why) = self.decided(approval) {
+        if let Some(why) = self.decided(approval, Some(Via::ApprovalsTopic)) {
             self.turn.answer(approval.approval_id.as_str(), Some(why));
         }
     }
 
-    /// Takes a decision, or says why not.
-    fn decided(&mut self, approval: &Approval) -> Option<Why> {
+    /// Takes a decision that came this way, or says why not.
+    fn decided(&mut self, approval: &Approval, via: Option<Via>) -> Option<Why> {
         let gate = self.bench.and_then(|b| b.pipeline.gate.as_ref());
         match self.turn.record.stage {
             Stage::Ended => {
@@ -162,14 +175,13 @@ impl Step<'_> {
             Stage::HandedOver => gate::after_hand_over(&mut self.turn, approval),
             Stage::Executing => return gate::while_executing(&mut self.turn, approval),
             Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => {
-                if let Err(why) = gate::take(&mut self.turn, gate, approval) {
+                if let Err(why) = gate::take(&mut self.turn, gate, approval, via) {
                     return Some(why);
                 }
                 if self.turn.record.stage == Stage::Waiting {
                     self.gate();
-                } else if let Standing::Denied(by) = gate::standing(&self.turn, gate) {
-                    let why = Why::new(codes::DENIED, format!("denied by {}", cut(&by)));
-                    self.turn.end(Status::Denied, why);
+                } else if let Standing::Denied(words) = gate::standing(&self.turn, gate) {
+                    self.turn.end(Status::Denied, Why::new(codes::DENIED, words));
                 }
             }
         }
@@ -187,7 +199,7 @@ impl Step<'_> {
                 }
                 let why = match command.seen {
                     Some(seen) if seen != self.turn.record.version => Some(self.turn.stale(seen)),
-                    _ => self.decided(approval),
+                    _ => self.decided(approval, command.via),
                 };
                 self.turn.answer_command(id, why);
             }
@@ -203,13 +215,21 @@ impl Step<'_> {
         if self.turn.now >= self.turn.record.request.deadline {
             return self.turn.end(Status::Expired, Why::new(codes::EXPIRED, "the deadline passed before it was authorized"));
         }
-        if let Some(why) = made.all().into_iter().find_map(|ready| self.policy(ready, &seen, approval.as_ref())) {
+        let no = made.all().into_iter().find_map(|ready| self.policy(ready, &seen, approval.as_ref()));
+        self.turn.record.policy = self.asked().map(|version| PolicyWord { at: self.turn.now, version, allowed: no.is_none() });
+        if let Some(why) = no {
             return self.turn.end(Status::Denied, why);
         }
         match made {
             Made::One(ready) => self.turn.intend(ready.call, ready.rendered, approval),
             plan @ Made::Plan(_) => self.begin_calls((plan, seen), approval),
         }
+    }
+
+    /// The version of the policy that is asked; none where nobody asks.
+    fn asked(&self) -> Option<Option<String>> {
+        let policy = self.bench?.pipeline.effect.policy.as_deref()?;
+        Some(self.desk.policy.version(policy))
     }
 
     /// Why policy forbids a call now; `None` = it does not.
@@ -221,4 +241,10 @@ impl Step<'_> {
         let ask = Ask { request, action, plan: seen.plan(), parameters: &ready.parameters, approver, now };
         self.desk.policy.allows(policy, &ask).err().map(|words| Why::new(codes::DENIED, words))
     }
+}
+
+/// The model that a request names, as chat interfaces have it. Of a request without one nobody knows.
+fn model_of(request: &RenderedRequest) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(request.body.as_deref()?).ok()?;
+    body.get("model")?.as_str().map(cut)
 }

@@ -2,8 +2,10 @@
 
 use crate::error::codes;
 use crate::ids::CommandId;
-use crate::intents::{AckLevel, Approval, ApprovalUse, Command, CommandKind, Decision, ResultKind, ResultRecord};
-use crate::outbox::{GateRules, HeldApproval, Output, Role, Rule, Stage, Turn, Why};
+use crate::intents::{
+    AckLevel, Approval, ApprovalUse, Command, CommandKind, Decided, Decision, Deed, ResultKind, ResultRecord, Via,
+};
+use crate::outbox::{GateRules, HeldApproval, Output, Role, Rule, Stage, Turn, Why, cut};
 use crate::time::WallTime;
 
 /// How many approvals wait at one operation.
@@ -14,7 +16,7 @@ const HELD: usize = 16;
 pub enum Standing {
     /// Nobody decided yet.
     Open,
-    /// Someone may say no, and did.
+    /// Someone may say no, and did: who and why, in words.
     Denied(String),
     /// This one may be spent.
     Granted(ApprovalUse),
@@ -25,7 +27,8 @@ pub fn standing(turn: &Turn<'_>, gate: Option<&GateRules>) -> Standing {
     let r = &turn.record;
     let binds = |a: &&HeldApproval| !turn.settings.on(Rule::ApprovalBinds) || Some(&a.plan_hash) == r.plan_hash.as_ref();
     if let Some(no) = r.approvals.iter().find(|a| a.deny && (a.plan_hash.is_empty() || binds(a))) {
-        return Standing::Denied(no.approver.clone());
+        let said = r.decisions.iter().rfind(|d| d.deed == Deed::Deny && d.approval.as_ref() == Some(&no.id));
+        return Standing::Denied(said.map_or_else(|| format!("denied by {}", cut(&no.approver)), Decided::words));
     }
     let usable = |a: &&HeldApproval| {
         !a.deny && binds(a) && !r.is_revoked(&a.id) && turn.now < a.expires_at && may_approve(turn, gate, &a.approver)
@@ -47,15 +50,19 @@ fn may_approve(turn: &Turn<'_>, gate: Option<&GateRules>, approver: &str) -> boo
     !approver.is_empty() && !(other && approver == turn.record.request.requester)
 }
 
-/// Takes an approval, denial or revocation before the hand-over, or says why it can't be used.
-pub fn take(turn: &mut Turn<'_>, gate: Option<&GateRules>, approval: &Approval) -> Result<(), Why> {
+/// Takes an approval, denial or revocation before the hand-over, or says why it can't be used. It is kept who gave it, why, and by
+/// which way.
+pub fn take(turn: &mut Turn<'_>, gate: Option<&GateRules>, approval: &Approval, via: Option<Via>) -> Result<(), Why> {
+    let decided = Decided::by_approval(approval, via, turn.now);
     if approval.decision == Decision::Revoke {
+        turn.keep(Some(decided));
         turn.revoke_held(&approval.approval_id);
         turn.answer(approval.approval_id.as_str(), None);
         return Ok(());
     }
     acceptable(turn, gate, approval).map_err(|words| Why::new(codes::DENIED, words))?;
     let longest = gate.map_or(approval.expires_at, |g| turn.now.plus(g.expires));
+    turn.keep(Some(decided));
     turn.record.approvals.retain(|a| a.id != approval.approval_id);
     turn.record.approvals.push(HeldApproval {
         id: approval.approval_id.clone(),
@@ -137,6 +144,7 @@ pub fn after_hand_over(turn: &mut Turn<'_>, approval: &Approval) {
         approval: Some(named),
         issued_at: turn.now,
         not_after: turn.hold_until(),
+        via: Some(Via::ApprovalsTopic),
     };
     if kind == CommandKind::Revoke && !turn.record.is_revoked(&approval.approval_id) {
         turn.record.revoked.push(approval.approval_id.clone());
@@ -156,6 +164,7 @@ pub fn while_executing(turn: &mut Turn<'_>, approval: &Approval) -> Option<Why> 
             return refused("it names another plan");
         }
         Decision::Revoke if !spent => {
+            turn.keep(Some(Decided::by_approval(approval, Some(Via::ApprovalsTopic), turn.now)));
             turn.revoke_held(&approval.approval_id);
             turn.answer(approval.approval_id.as_str(), None);
         }
@@ -180,12 +189,13 @@ fn revoke(turn: &Turn<'_>, approval: &Approval) -> Command {
         seen: None,
         by: approval.approver.clone(),
         second: None,
-        reason: "the approval was taken back".to_owned(),
+        reason: approval.reason.clone().unwrap_or_default(),
         evidence: None,
         resolution: None,
         approval: Some(approval.clone()),
         issued_at: turn.now,
         not_after: turn.hold_until(),
+        via: Some(Via::ApprovalsTopic),
     }
 }
 

@@ -100,4 +100,7 @@ impl PolicyCheck for PolicyBook {
             policy::Verdict::Deny(reasons) => Err(format!("policy: {}", reasons.join(", "))),
         }
     }
+    fn version(&self, policy: &str) -> Option<String> {
+        self.0.get(policy).map(|set| set.version().to_owned())
+    }
 }

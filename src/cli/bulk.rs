@@ -14,7 +14,7 @@ use crate::console::act::Action;
 use crate::console::audit::{Came, Entry};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, CommandId, OperationKey};
-use crate::intents::{Command, Resolution};
+use crate::intents::{Command, Resolution, Via};
 use crate::kafka::Cluster;
 use crate::outbox::commands::{self, Order};
 use crate::time::{WallTime, show_duration};
@@ -59,7 +59,7 @@ pub(super) struct BulkArgs {
     /// Only list what would be resolved.
     #[arg(long)]
     dry_run: bool,
-    /// Why; kept for ever beside each decision.
+    /// Why; kept beside each decision, its first 500 characters.
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     reason: String,
     /// Who decides: recorded as given.
@@ -122,6 +122,7 @@ impl BulkArgs {
             seen: Some(seen),
             by: self.by.clone(),
             second: self.second.clone(),
+            via: Some(Via::CommandLine),
             reason: self.reason.clone(),
             evidence: self.evidence.clone(),
             at: now,

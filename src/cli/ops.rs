@@ -155,7 +155,7 @@ It becomes the command that the first person gave, on the version that they saw.
     Confirm {
         /// Which: the ID that `ops waiting` prints.
         command: String,
-        /// Why; kept for ever beside the decision.
+        /// Why; kept beside the decision, its first 500 characters.
         #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
         reason: String,
     },
@@ -241,7 +241,9 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
         }
         What::Show { operation, tenant } => {
             let (key, seen) = one(&operations, operation, tenant.as_deref())?;
-            timeline::show(key, seen, now, format)?;
+            let of = |key: &OperationKey| operations.seen.get(key).map(|plan| evidence::ModelCall::of(key, plan));
+            let model = evidence::model_call(seen, of);
+            timeline::show(key, seen, model.as_ref(), now, format)?;
             Ok(ExitCode::SUCCESS)
         }
         What::Watch { operation, tenant, status, limit } => {

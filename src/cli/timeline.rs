@@ -1,6 +1,7 @@
 //! One operation on the screen: its head, its timeline with evidence for each step, and what to do next.
 
-use crate::admin::evidence::{as_json, changed_at, lines, look_at, resource, why};
+use crate::admin::evidence::timeline::{Kind, Step, steps};
+use crate::admin::evidence::{ModelCall, as_json, changed_at, look_at, resource, why};
 use crate::admin::views::Seen;
 use crate::effects::Phase;
 use crate::error::Result;
@@ -14,16 +15,19 @@ use super::output::{tone_of, toned};
 /// Places of the picture.
 const WIDTH: u128 = 64;
 
-/// Prints one operation.
-pub fn show(key: &OperationKey, seen: &Seen, now: WallTime, format: Format) -> Result<()> {
+/// The least places of a step's name.
+const NAMES: usize = 12;
+
+/// Prints one operation, with its model call where it has one.
+pub fn show(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>, now: WallTime, format: Format) -> Result<()> {
     match format {
-        Format::Json => println!("{}", as_json(key, seen)),
-        Format::Table => print!("{}", as_text(key, seen, now)),
+        Format::Json => println!("{}", as_json(key, seen, model)),
+        Format::Table => print!("{}", as_text(key, seen, model, now)),
     }
     Ok(())
 }
 
-fn as_text(key: &OperationKey, seen: &Seen, now: WallTime) -> String {
+fn as_text(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>, now: WallTime) -> String {
     let call = seen.ledger.as_ref().map(|l| format!("{}#{}", l.contract, l.call));
     let resource = match resource(seen) {
         (resource, Some(version)) => format!("{resource} version {version}"),
@@ -39,30 +43,43 @@ fn as_text(key: &OperationKey, seen: &Seen, now: WallTime) -> String {
     if let Some(detail) = detail {
         text += &format!("{detail}   {}\n", code.unwrap_or_default());
     }
-    let steps = lines(seen);
+    if let Some(m) = model {
+        let why = [&m.detail, &m.code].into_iter().flatten().map(|w| format!(" · {w}")).collect::<String>();
+        text += &format!("its model call {} · {}{why}\n", m.operation, toned(&m.status, tone_of(&m.status)));
+    }
+    let steps = steps(seen, model);
     text += &picture(&steps, seen.status().is_some_and(|s| s.is_end()), now);
-    let mut day = String::new();
-    for (at, what) in &steps {
-        let stamp = at.to_string();
-        let (date, time) = stamp.split_once('T').unwrap_or(("", &stamp));
+    text + &listed(&steps) + &next_steps(key, seen)
+}
+
+/// The steps, one a line, under their days; one whose time is not recorded has none.
+fn listed(steps: &[Step]) -> String {
+    let names = steps.iter().map(|s| s.label.len()).max().unwrap_or_default().max(NAMES);
+    let (mut text, mut day) = (String::new(), String::new());
+    for step in steps {
+        let stamp = step.at.map(|at| at.to_string()).unwrap_or_default();
+        let (date, time) = stamp.split_once('T').unwrap_or((&day, ""));
+        let time = time.trim_end_matches('Z').to_owned();
         if date != day {
             text += &format!("\n {date} (UTC)\n");
             day = date.to_owned();
         }
-        text += &format!(" {}  {what}\n", time.trim_end_matches('Z'));
+        text += format!(" {time:<12}  {:<names$} {}", step.label, step.text).trim_end();
+        text.push('\n');
     }
-    text + &next_steps(key, seen)
+    text
 }
 
 /// The timeline as one line to scale: letters for what comes of the record, numbers for attempts, `?` for what is open until now.
-fn picture(steps: &[(WallTime, String)], ended: bool, now: WallTime) -> String {
-    let (Some((first, _)), Some((last, _))) = (steps.first(), steps.last()) else { return String::new() };
-    let until = if ended { *last } else { now.max(*last) };
-    let whole = until.since(*first).as_millis();
+fn picture(steps: &[Step], ended: bool, now: WallTime) -> String {
+    let times = || steps.iter().filter_map(|s| s.at);
+    let (Some(first), Some(last)) = (times().min(), times().max()) else { return String::new() };
+    let until = if ended { last } else { now.max(last) };
+    let whole = until.since(first).as_millis();
     if whole == 0 {
         return String::new();
     }
-    let marks = steps.iter().filter_map(|(at, what)| Some((at.since(*first).as_millis(), mark(what)?)));
+    let marks = steps.iter().filter_map(|s| Some((s.at?.since(first).as_millis(), mark(s)?)));
     let end = (!ended).then_some((whole, '?'));
     let (mut line, mut before) = (String::new(), 0);
     for (at, mark) in marks.chain(end) {
@@ -73,19 +90,19 @@ fn picture(steps: &[(WallTime, String)], ended: bool, now: WallTime) -> String {
         line.push(mark);
         before = place;
     }
-    format!("\n {line}  {}\n", show_duration(until.since(*first)))
+    format!("\n {line}  {}\n", show_duration(until.since(first)))
 }
 
 /// One place in the picture; none for what only explains the line before it.
-fn mark(what: &str) -> Option<char> {
-    let mut words = what.split_whitespace();
-    let first = words.next()?;
-    match first {
-        _ if what.starts_with(' ') => (first != "warrant").then_some('←'),
-        "attempt" => words.next()?.chars().next_back(),
-        "admitted" | "planned" | "approved" | "version" | "readback" => first.chars().next(),
-        "undoes" | "compensation" | "flag" | "call" => None,
-        _ => Some('■'),
+fn mark(step: &Step) -> Option<char> {
+    match step.kind {
+        Kind::Outcome => Some('←'),
+        Kind::Attempt => step.label.chars().next_back(),
+        Kind::Admitted | Kind::Planned | Kind::Approved | Kind::Version | Kind::Readback => step.label.chars().next(),
+        Kind::Order => Some('!'),
+        Kind::Parked | Kind::End => Some('■'),
+        Kind::Asked | Kind::HandedOver | Kind::Request | Kind::Warrant => None,
+        Kind::Undoes | Kind::Compensation | Kind::Flag | Kind::Call => None,
     }
 }
 
@@ -129,7 +146,7 @@ mod tests {
         ledger.version_read =
             Some(VersionRead { attempt: 1, tries: 1, at: WallTime(1_000), state: VersionState::Other, shown: Some("5".into()) });
         let seen = Seen { record: None, ledger: Some(ledger) };
-        let text = as_text(&key, &seen, WallTime(61_000));
+        let text = as_text(&key, &seen, None, WallTime(61_000));
         for part in [
             "op-1 · acme · orders#create · order/A-1 version 4 · parked",
             "nothing can prove what happened   RB0235",
@@ -142,32 +159,35 @@ mod tests {
         }
         let mut ledger = seen.ledger.clone().expect("one");
         (ledger.phase, ledger.end, ledger.closed_at) = (Phase::Ended, Some(Status::Superseded), Some(WallTime(60_000)));
-        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger.clone()) }, WallTime(61_000));
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger.clone()) }, None, WallTime(61_000));
         assert!(text.contains("compensation op-1.undo"), "{text}");
         ledger.operation_id = ledger.operation_id.undo();
-        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger) }, WallTime(61_000));
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger) }, None, WallTime(61_000));
         assert!(text.contains("undoes       op-1\n"), "{text}");
-        assert_eq!(as_json(&key, &seen)["look_at"], "https://orders.internal/console?ref=5be2");
+        assert_eq!(as_json(&key, &seen, None)["look_at"], "https://orders.internal/console?ref=5be2");
     }
 
     /// If this broke, the picture would show another order or another wait than there was.
     #[test]
     fn the_picture_is_to_scale_and_ends_where_it_is_open() {
-        let step = |at: i64, what: &str| (WallTime(at), what.to_owned());
-        let steps = [
-            step(0, "admitted     from x"),
-            step(0, "planned      1a"),
-            step(500, "attempt 1    journalled"),
-            step(500, "             warrant for attempt 0"),
-            step(600, "             answered 500"),
-            step(1_000, "readback 1   absent"),
+        let step =
+            |at: i64, kind: Kind, label: &str| Step { at: Some(WallTime(at)), kind, label: label.to_owned(), text: String::new() };
+        let mut steps = vec![
+            step(0, Kind::Admitted, "admitted"),
+            step(0, Kind::Planned, "planned"),
+            step(500, Kind::Attempt, "attempt 1"),
+            step(500, Kind::Warrant, ""),
+            step(600, Kind::Outcome, ""),
+            step(1_000, Kind::Readback, "readback 1"),
         ];
+        // A step whose time nobody knows has no place in a picture to scale.
+        steps.insert(2, Step { at: None, ..step(0, Kind::Approved, "approved") });
         let drawn = picture(&steps, false, WallTime(2_000));
         let line = drawn.trim();
         assert!(line.starts_with("ap─") && line.ends_with("?  2 s"), "{line}");
         let places: Vec<_> = line.chars().enumerate().filter(|(_, c)| "ap1←r?".contains(*c)).map(|(i, _)| i).collect();
         assert_eq!(places[..6], [0, 1, 15, 18, 31, 63], "{line}");
-        let steps = [step(0, "admitted     from x"), step(80, "confirmed    reference n0")];
+        let steps = [step(0, Kind::Admitted, "admitted"), step(80, Kind::End, "confirmed")];
         assert_eq!(picture(&steps, true, WallTime(9_000)).trim().chars().filter(|c| *c == '■').count(), 1);
         assert!(picture(&steps[..1], true, WallTime(9_000)).is_empty());
     }

@@ -7,7 +7,7 @@ use crate::admin::orders;
 use crate::admin::views::Seen;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::CommandId;
-use crate::intents::{Command, Decision, Resolution, same_person};
+use crate::intents::{Approval, Command, Decision, Resolution, Via, same_person};
 use crate::outbox::commands::{self, Order};
 use crate::time::WallTime;
 
@@ -157,7 +157,7 @@ pub fn given(
     if let Some(answer) = repeat(console, who, action, wanted) {
         return Ok(answer);
     }
-    let checked = match check(console, who, second, from, action, wanted, now) {
+    let mut checked = match check(console, who, second, from, action, wanted, now) {
         Ok(checked) => checked,
         Err(e) => {
             entry.refuse(&e);
@@ -178,6 +178,10 @@ pub fn given(
         return wait(console, who, action, &checked, entry, now);
     }
     entry.detail = wanted.confirmed.as_ref().map(|why| format!("confirmed: {why}")).unwrap_or_default();
+    if let (Some(second), Some(why)) = (&checked.second, &wanted.confirmed) {
+        // Both reasons stand beside the decision.
+        checked.command.reason = format!("{} · {} agrees: {why}", checked.command.reason, second.name);
+    }
     // What can't be written down is not done.
     console.books.audit(&entry)?;
     console.kept().expect(&command);
@@ -291,6 +295,7 @@ fn check(
         seen: wanted.seen.filter(|_| action.compares()),
         by: who.name.clone(),
         second: second.as_ref().map(|p| p.name.clone()),
+        via: Some(Via::Console),
         reason: reason.to_owned(),
         evidence: wanted.evidence.clone().filter(|e| !e.trim().is_empty()),
         at: now,

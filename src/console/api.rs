@@ -29,7 +29,8 @@ use super::shown::{Operation, Row};
 use super::submit::wire::{SubmitBody, Submitted};
 use super::submit::{self, Around};
 use super::wire::{
-    CommandAnswer, ConfirmBody, DecideBody, Found, Operations, OrderBody, Overview, Paused, Reading, ResolveBody, Session, WaitingOrders,
+    CommandAnswer, ConfirmBody, DecideBody, Found, Operations, OrderBody, Overview, Paused, Reading, ResolveBody, Session,
+    WaitingOrders,
 };
 
 /// A call of the API.
@@ -185,7 +186,8 @@ fn answer(console: &Console, call: Call, asked: &Asked) -> Result<Response> {
         Call::Operation => {
             let (tenant, step) = place(&asked.query)?;
             let listed = console.one(operation, tenant.as_deref(), step.as_deref())?;
-            json(&Operation::of(&listed.key, &console.evidence(&listed.key)?))
+            let seen = console.evidence(&listed.key)?;
+            json(&Operation::of(&listed.key, &seen, console.model_call(&seen)))
         }
         Call::Session => json(&session(who.as_ref())),
         Call::DeadLetters => json(&letters::list(console, &Paging::parse(&asked.query)?)?),
@@ -292,6 +294,7 @@ pub fn overview(console: &Console) -> Overview {
         schema: "readback.overview/1".to_owned(),
         application: console.app.to_string(),
         by_status: words(index.by_status()),
+        proposals: words(index.proposals()),
         by_target: index.by_target().into_iter().map(|(target, counts)| (target, words(counts))).collect(),
         oldest_unknown: oldest(Status::Unknown),
         oldest_parked: oldest(Status::Parked),

@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::evidence::{self, ModelCall};
 use crate::admin::views::Seen;
 use crate::config::{Net, OidcSection, ProcessConfig, SecretRef, Setting};
 use crate::error::{Error, Fault, Result, codes};
@@ -275,6 +276,15 @@ impl Console {
         Err(Error::new(codes::BROKER_UNREACHABLE, Fault::Unreachable, format!("reading the evidence of {}", key.operation))
             .because("it keeps changing, or the tail does not follow")
             .next("look again"))
+    }
+
+    /// The model call of an operation, as the tail has it.
+    pub fn model_call(&self, seen: &Seen) -> Option<ModelCall> {
+        evidence::model_call(seen, |key| {
+            let l = self.one(key.operation.as_str(), Some(key.tenant.as_str()), Some(key.step.as_str())).ok()?;
+            let (operation, step, status) = (key.operation.to_string(), key.step.to_string(), l.word().to_owned());
+            Some(ModelCall { operation, step, status, code: l.code, detail: l.detail })
+        })
     }
 
     /// Whether anybody can sign in: else it is read-only.

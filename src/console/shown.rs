@@ -1,9 +1,10 @@
-//! One operation as the API shows it: all the evidence that there is, without payloads of requests and without wire keys.
+//! One operation as the API shows it: all the evidence that there is, without payloads of requests; of wire keys their beginning only.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::evidence;
+use crate::admin::evidence::timeline::{self, Step};
+use crate::admin::evidence::{self, Decision, ModelCall};
 use crate::admin::views::{Seen, refusal};
 use crate::effects::{Attempt, AttemptState, LedgerRecord};
 use crate::error::Code;
@@ -42,6 +43,8 @@ pub struct Row {
     pub flags: Vec<String>,
     /// When it last changed.
     pub changed_at: Ms,
+    /// Whether it is a model's call for a proposal: no work of its own, but on the way to another's plan.
+    pub proposal: bool,
 }
 
 impl From<&Listed> for Row {
@@ -58,6 +61,7 @@ impl From<&Listed> for Row {
             detail: l.detail.clone(),
             flags: l.flags.iter().map(|f| flag_word(*f).to_owned()).collect(),
             changed_at: l.changed_at.0,
+            proposal: l.key.operation.is_plan(),
         }
     }
 }
@@ -89,6 +93,10 @@ pub struct Operation {
     pub look_at: Option<String>,
     /// What happened, in order.
     pub timeline: Vec<Step>,
+    /// What people have decided about it, in order.
+    pub decisions: Vec<Decision>,
+    /// The model call that its plan comes of.
+    pub model_call: Option<ModelCall>,
     /// Who asked.
     pub requester: Option<String>,
     /// What is to be done.
@@ -154,15 +162,6 @@ pub struct Called {
     pub code: Option<String>,
     /// In words.
     pub detail: Option<String>,
-}
-
-/// A line of the timeline.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct Step {
-    /// When.
-    pub at: Ms,
-    /// What.
-    pub what: String,
 }
 
 /// The approval that was spent.
@@ -252,8 +251,8 @@ pub fn settles_at(l: &LedgerRecord) -> Option<WallTime> {
 }
 
 impl Operation {
-    /// As it stands.
-    pub fn of(key: &OperationKey, seen: &Seen) -> Self {
+    /// As it stands, with its model call where it has one.
+    pub fn of(key: &OperationKey, seen: &Seen, model_call: Option<ModelCall>) -> Self {
         let (code, detail) = evidence::why(seen);
         let (resource, resource_version) = evidence::resource(seen);
         let (record, ledger) = (seen.record.as_ref(), seen.ledger.as_ref());
@@ -271,7 +270,9 @@ impl Operation {
             code,
             detail,
             look_at: evidence::look_at(seen).map(str::to_owned),
-            timeline: evidence::lines(seen).into_iter().map(|(at, what)| Step { at: at.0, what }).collect(),
+            timeline: timeline::steps(seen, model_call.as_ref()),
+            decisions: evidence::decisions(seen),
+            model_call,
             requester: record.map(|r| r.request.requester.clone()).or_else(|| ledger.map(|l| l.requester.clone())),
             action: record.map(|r| r.request.action.clone()).or_else(|| ledger.map(|l| l.action.clone())),
             deadline: record.map(|r| r.request.deadline.0).or_else(|| ledger.map(|l| l.deadline.0)),
@@ -325,7 +326,7 @@ fn tried(a: &Attempt) -> Tried {
         send_not_after: a.send_not_after.0,
         ended_at: a.ended_at.map(|t| t.0),
         state: word(a.state),
-        words: evidence::outcome(a),
+        words: timeline::outcome(a),
         status: a.status,
         digest: a.digest.clone(),
         warrants: a.warrants.iter().map(|w| Warrant { covers: w.covers, kind: word(w.kind), by: w.by.clone() }).collect(),

@@ -43,8 +43,10 @@ pub struct Overview {
     pub schema: String,
     /// Whose operations.
     pub application: String,
-    /// By status.
+    /// By status, without the calls of models: those are no work of their own.
     pub by_status: BTreeMap<String, usize>,
+    /// The calls of models for proposals, by status.
+    pub proposals: BTreeMap<String, usize>,
     /// By target and status.
     pub by_target: BTreeMap<String, BTreeMap<String, usize>>,
     /// What is unknown for the longest time.
@@ -115,7 +117,7 @@ macro_rules! bodies {
             /// The version that was shown; compulsory but for `cancel` and `release-lane`.
             #[serde(default)]
             pub seen: Option<i64>,
-            /// Why; kept for ever beside the decision.
+            /// Why; kept beside the decision, its first 500 characters.
             pub reason: String,
             /// What was looked at: a link or reference.
             #[serde(default)]
@@ -180,7 +182,7 @@ bodies! {
 pub struct ConfirmBody {
     /// The command that waits.
     pub command: String,
-    /// Why; kept for ever beside the decision.
+    /// Why; kept beside the decision, its first 500 characters.
     pub reason: String,
 }
 

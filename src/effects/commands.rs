@@ -1,7 +1,7 @@
 //! What people order about an operation that has been handed over. The owner of its ledger record is the only writer. Pure.
 
 use crate::error::{Code, codes};
-use crate::intents::{ApprovalUse, Command, CommandKind, Resolution, Status, same_person};
+use crate::intents::{ApprovalUse, Command, CommandKind, Decided, Resolution, Status, keep, same_person};
 use crate::policy::{Uses, approval_fault};
 use crate::time::WallTime;
 
@@ -52,6 +52,11 @@ pub(super) fn command(r: &mut LedgerRecord, c: &Command, burned: &[i32], rules: 
     }
     burn(r, burned, now);
     let reply = order(r, c, rules, now);
+    if reply.code.is_none()
+        && let Some(decided) = Decided::by_command(c, now)
+    {
+        keep(&mut r.decisions, decided);
+    }
     if c.kind != CommandKind::Query {
         let code = reply.code.map(|c| i32::from(c.0));
         r.answered.push(Answered { command_id: c.command_id.clone(), code, detail: reply.detail.clone() });
@@ -165,7 +170,8 @@ fn resolve(r: &mut LedgerRecord, c: &Command, rules: &Rules, now: WallTime) -> R
         Resolution::Applied => Status::ResolvedApplied,
         Resolution::NotApplied => Status::ResolvedNotApplied,
     };
-    super::decide::close(r, end, None, Some(format!("by {}", c.by)), now);
+    let why = Decided::by_command(c, now).map(|d| d.words());
+    super::decide::close(r, end, None, why, now);
     r.evidence = c.evidence.clone().or(r.evidence.take());
     Reply::done(end.word())
 }

@@ -48,7 +48,7 @@ impl EffectTask {
         if known.as_ref().is_some_and(|k| k.phase != Phase::Held) {
             return Ok(());
         }
-        let mut fresh = LedgerRecord::queued(&intent, r.sequence);
+        let mut fresh = self.queued(&intent, r.sequence);
         fresh.version = 1;
         let rules = self.rules(&fresh);
         let mut answers = Vec::new();

@@ -68,6 +68,10 @@ pub trait Guard: Send + Sync {
     fn asks(&self, _operation: &LedgerRecord) -> bool {
         true
     }
+    /// The version of the policy that is asked about it: a hash of its text.
+    fn version(&self, _operation: &LedgerRecord) -> Option<String> {
+        None
+    }
     /// `Err` says why not.
     fn may_send(&self, operation: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial>;
 }

@@ -98,6 +98,9 @@ impl Guard for Policies {
     fn asks(&self, r: &LedgerRecord) -> bool {
         self.0.contains_key(&r.step)
     }
+    fn version(&self, r: &LedgerRecord) -> Option<String> {
+        self.0.get(&r.step).map(|set| set.version().to_owned())
+    }
     fn may_send(&self, r: &LedgerRecord, parameters: &Parameters, now: WallTime) -> Result<(), Denial> {
         let Some(set) = self.0.get(&r.step) else { return Ok(()) };
         let plan = Value::Object(parameters.0.clone());

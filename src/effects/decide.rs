@@ -4,7 +4,7 @@
 use crate::contract::{Completion, Confirm};
 use crate::error::{Code, codes};
 use crate::ids::DispatchToken;
-use crate::intents::{AckLevel, AnswerClass, Flag, IntentKind, Status};
+use crate::intents::{AckLevel, AnswerClass, Deed, Flag, IntentKind, Status};
 use crate::time::WallTime;
 
 use super::attempt::{Attempt, AttemptState, Warrant, WarrantKind};
@@ -172,7 +172,7 @@ fn weakened(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Option
         return Some(end(Status::Superseded, None, None));
     }
     if !rules.hold(Rule::CancelWaits) && r.cancelled {
-        return Some(end(Status::Cancelled, None, None));
+        return Some(end(Status::Cancelled, None, r.said(Deed::Cancel)));
     }
     if !rules.hold(Rule::ChecksOnlyForbid) && !r.open() {
         if now > r.deadline {
@@ -208,7 +208,7 @@ fn send(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, warrants: Vec
 
 fn parked(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime, clean: bool) -> Action {
     if r.cancelled && clean {
-        return end(Status::Cancelled, None, None);
+        return end(Status::Cancelled, None, r.said(Deed::Cancel));
     }
     if let Some(by) = r.forced_by.as_ref().filter(|_| may(r, f, now) && r.weight() <= RECORD_BYTES) {
         let warrants = r.attempts.iter().map(|a| proof(a, rules).unwrap_or(WarrantKind::Operator));
@@ -240,7 +240,7 @@ fn when_clean(r: &LedgerRecord, f: &Facts, rules: &Rules, now: WallTime) -> Acti
     }
     let forbidden = forbidden(r, now).or(r.retry_at.filter(|t| *t > r.deadline).map(|_| Forbidden::Expired));
     match (forbidden, refused) {
-        (Some(Forbidden::Cancelled), _) => return end(Status::Cancelled, None, None),
+        (Some(Forbidden::Cancelled), _) => return end(Status::Cancelled, None, r.said(Deed::Cancel)),
         (Some(Forbidden::Expired), _) => return end(Status::Expired, Some(codes::EXPIRED), None),
         (_, Some(refused)) => return refused,
         (Some(Forbidden::Denied(d)), None) => return end(Status::Denied, Some(d.code), Some(d.detail)),
@@ -397,7 +397,9 @@ pub fn journal(r: &mut LedgerRecord, warrants: Vec<Warrant>, stamp: Stamp, rules
     });
     r.phase = Phase::InFlight;
     r.ack = r.ack.max(AckLevel::Dispatched);
-    (r.forced_by, r.retry_at, r.code, r.detail) = (None, None, None, None);
+    // What a person ordered stands beside the send that came of it.
+    let ordered = r.forced_by.take().and_then(|_| r.said(Deed::Force));
+    (r.retry_at, r.code, r.detail) = (None, None, ordered);
 }
 
 /// Carries out an action that needs nothing but the record; the others are the stage's.
@@ -411,6 +413,7 @@ pub fn apply(r: &mut LedgerRecord, action: &Action, now: WallTime) {
         }
         Action::Park(code, detail) => {
             r.phase = Phase::Parked;
+            r.note_parking(now, i32::from(code.0), detail);
             (r.code, r.detail) = (Some(i32::from(code.0)), Some((*detail).to_owned()));
             (r.read_at, r.forced_by) = (None, None);
         }

@@ -3,8 +3,8 @@
 use crate::error::{Error, Fault, codes};
 use crate::ids::{ContractName, OperationId, OperationKey, OrderingKey};
 use crate::intents::{
-    AckLevel, Command, CommandKind, Control, ControlKind, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status, Switch,
-    headers,
+    AckLevel, Command, CommandKind, Control, ControlKind, Decided, Hearsay, Intent, IntentKind, ResultKind, ReturnKind, Status,
+    Switch, headers,
 };
 use crate::record::InRecord;
 use crate::serdes::internal;
@@ -31,7 +31,7 @@ impl EffectTask {
         if let Some(r) = known.as_ref().filter(|r| r.phase != Phase::Held) {
             return self.known(record, &intent, r, cx);
         }
-        let fresh = LedgerRecord::queued(&intent, record.offset.0);
+        let fresh = self.queued(&intent, record.offset.0);
         let rules = self.rules(&fresh);
         let now = cx.now().wall;
         if now > rules.forget_at(&fresh) {
@@ -101,6 +101,7 @@ impl EffectTask {
         r.phase = Phase::Parked;
         r.code = Some(i32::from(codes::LEDGER_UNREADABLE.0));
         r.detail = Some("the intent can't be read; its lane is held back".to_owned());
+        r.note_parking(cx.now().wall, i32::from(codes::LEDGER_UNREADABLE.0), "the intent can't be read; its lane is held back");
         tracing::error!(code = %codes::LEDGER_UNREADABLE, operation, "an intent can't be read; its lane is held back");
         ledger::opened(cx, &op, &r)?;
         self.drive(Drive { op: &op, before: None, record: r, events: Vec::new() }, cx)
@@ -204,7 +205,9 @@ impl EffectTask {
         let mut answer = results::of(r, ResultKind::Answer, cx.now().wall);
         answer.answers = Some(command.command_id.to_string());
         answer.code = reply.code.map(|c| c.to_string()).or(answer.code);
-        answer.detail = Some(reply.detail.clone());
+        // The answer tells why, too: what was ordered need not change any state.
+        let taken = Decided::by_command(command, cx.now().wall).filter(|_| reply.code.is_none());
+        answer.detail = Some(taken.map_or_else(|| reply.detail.clone(), |d| format!("{} · {}", reply.detail, d.words())));
         results::emit(cx, &self.config, &answer, r.traceparent.as_deref())
     }
 }

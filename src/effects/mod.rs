@@ -38,7 +38,7 @@ pub use metrics::Metrics;
 pub use permission::Denial;
 pub use rules::{Assumptions, Rule, Rules};
 pub use shared::Shared;
-pub use status::{Answered, LedgerBody, LedgerRecord, Phase, Read, Seen, VersionRead, VersionState};
+pub use status::{Answered, LedgerBody, LedgerRecord, Parking, Phase, Read, Seen, Sends, VersionRead, VersionState};
 pub use task::EffectTask;
 pub use warrants::cover_all;
 

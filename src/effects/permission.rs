@@ -3,6 +3,7 @@
 
 use crate::contract::Parameters;
 use crate::error::{Code, codes};
+use crate::intents::{Deed, PolicyWord};
 use crate::time::WallTime;
 
 use super::config::Guard;
@@ -39,7 +40,8 @@ pub(super) fn forbidden(r: &LedgerRecord, now: WallTime) -> Option<Forbidden> {
         return Some(Forbidden::Expired);
     }
     if r.revoked {
-        return Some(Forbidden::Denied(Denial { code: codes::DENIED, detail: "the approval was taken back".to_owned() }));
+        let detail = r.said(Deed::Revoke).unwrap_or_else(|| "the approval was taken back".to_owned());
+        return Some(Forbidden::Denied(Denial { code: codes::DENIED, detail }));
     }
     let read = r.version_read.as_ref().filter(|v| v.state == VersionState::Other)?;
     let found = read.shown.as_ref().map_or("it is not there".to_owned(), |v| format!("it stands at version {v}"));
@@ -47,10 +49,10 @@ pub(super) fn forbidden(r: &LedgerRecord, now: WallTime) -> Option<Forbidden> {
     Some(Forbidden::Denied(Denial { code: codes::PRECONDITION_FAILED, detail }))
 }
 
-/// The last look, right before the journal: what must be asked anew each time. The target version is asked before it
-/// ([`version`]), since that takes a call.
+/// The last look, right before the journal: what must be asked anew each time, and what policy said is kept. The target version is
+/// asked before it ([`version`]), since that takes a call.
 pub(super) fn last_look(
-    r: &LedgerRecord,
+    r: &mut LedgerRecord,
     parameters: &Parameters,
     guard: &dyn Guard,
     rules: &Rules,
@@ -59,7 +61,11 @@ pub(super) fn last_look(
     if rules.hold(Rule::ApprovalAtSend) {
         approval(r, now)?;
     }
-    guard.may_send(r, parameters, now)
+    let said = guard.may_send(r, parameters, now);
+    if guard.asks(r) {
+        r.policy = Some(PolicyWord { at: now, version: guard.version(r), allowed: said.is_ok() });
+    }
+    said
 }
 
 /// The spent approval: one that has run out, or that names another plan, forbids the send.

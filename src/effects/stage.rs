@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::contract::Parameters;
 use crate::error::{Error, Fault, codes};
 use crate::ids::DispatchToken;
-use crate::intents::{IntentKind, ResultKind, ReturnKind, Status, hex};
+use crate::intents::{Intent, IntentKind, ResultKind, ReturnKind, Status, hex};
 use crate::task::{TaskError, TxCx};
 use crate::time::WallTime;
 
@@ -47,6 +47,16 @@ impl EffectTask {
 
     fn spec(&self, r: &LedgerRecord) -> Option<Arc<CallSpec>> {
         self.config.calls.get(&(r.contract.clone(), r.contract_version, r.call.clone())).cloned()
+    }
+
+    /// A fresh operation, queued, with the path of its contract.
+    pub(super) fn queued(&self, intent: &Intent, sequence: i64) -> LedgerRecord {
+        let mut r = LedgerRecord::queued(intent, sequence);
+        let path = self.spec(&r).map(|s| s.path.clone()).unwrap_or_default();
+        if let Some(sends) = &mut r.sends {
+            sends.path = path;
+        }
+        r
     }
 
     /// Goes on with an operation that the ledger has.

@@ -6,7 +6,9 @@ use crate::ids::{
     CallName, CommandId, ContractName, IdentityHash, OperationId, OperationKey, OrderingKey, PlanHash, Resource, StepName, Tenant,
     WireKey,
 };
-use crate::intents::{AckLevel, ApprovalUse, Command, Cost, Flag, Intent, IntentKind, RenderedRequest, Status};
+use crate::intents::{
+    AckLevel, ApprovalUse, Command, Cost, Decided, Deed, Flag, Intent, IntentKind, PolicyWord, RenderedRequest, Status, hex,
+};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
@@ -14,6 +16,8 @@ use super::attempt::{Attempt, AttemptState, Warrant};
 
 /// Commands whose answers are remembered, and held ones, per operation.
 pub const COMMANDS_KEPT: usize = 32;
+/// How often a record tells when it was parked; then the oldest go.
+const PARKINGS_KEPT: usize = 8;
 /// Readbacks that are remembered in full; their count goes on.
 pub const READS_KEPT: usize = 8;
 /// Attempts in one record; beyond them the operation is parked whatever its contract allows.
@@ -62,6 +66,44 @@ pub struct Answered {
     pub code: Option<i32>,
     /// The answer in words.
     pub detail: String,
+}
+
+/// When an operation was parked, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Parking {
+    /// When.
+    pub at: WallTime,
+    /// The number of the code.
+    pub code: i32,
+    /// In words.
+    pub detail: String,
+}
+
+/// What every attempt sends, without its payload.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sends {
+    /// `POST`.
+    pub method: String,
+    /// The path as the contract has it, with the names of its parameters; empty where that is not loaded.
+    pub path: String,
+    /// Bytes of the body.
+    pub body_bytes: i64,
+    /// Hex SHA-256 of the body.
+    pub body_sha256: String,
+}
+
+impl Sends {
+    /// What is shown of a request.
+    fn of(request: &RenderedRequest) -> Self {
+        use sha2::{Digest, Sha256};
+        let body = request.body.as_deref().unwrap_or_default();
+        Self {
+            method: request.method.clone(),
+            path: String::new(),
+            body_bytes: i64::try_from(body.len()).unwrap_or(i64::MAX),
+            body_sha256: hex(&Sha256::digest(body)),
+        }
+    }
 }
 
 /// What a complete look at the target proved.
@@ -209,6 +251,19 @@ pub struct LedgerRecord {
     pub answered: Vec<Answered>,
     /// Commands that overtook the intent.
     pub held: Vec<Command>,
+
+    /// What people have decided about it, the newest last.
+    #[serde(default)]
+    pub decisions: Vec<Decided>,
+    /// When it was parked and why, the newest last.
+    #[serde(default)]
+    pub parkings: Vec<Parking>,
+    /// What policy said at the latest look before a send, where it was asked.
+    pub policy: Option<PolicyWord>,
+    /// What every attempt sends, without its payload.
+    pub sends: Option<Sends>,
+    /// When the intent was written.
+    pub handed_over_at: Option<WallTime>,
 }
 
 /// The exact request and the parameters, key `b/<op>`; written once.
@@ -221,8 +276,10 @@ pub struct LedgerBody {
 }
 
 impl Wire for LedgerRecord {
-    const SCHEMA: &'static str = "ledger-status/1";
+    const SCHEMA: &'static str = "ledger-status/2";
     const AVSC: &'static str = include_str!("../../schemas/ledger-status.avsc");
+    const EARLIER: &'static [(&'static str, &'static str)] =
+        &[("ledger-status/1", include_str!("../../schemas/earlier/ledger-status-1.avsc"))];
 }
 
 impl Wire for LedgerBody {
@@ -255,6 +312,8 @@ impl LedgerRecord {
         r.look_at = intent.look_at.clone();
         r.traceparent = intent.traceparent.clone();
         r.version = intent.version;
+        r.sends = Some(Sends::of(&intent.request));
+        r.handed_over_at = Some(intent.created_at);
         r.phase = Phase::Queued;
         r
     }
@@ -311,10 +370,15 @@ impl LedgerRecord {
             evidence: None,
             answered: Vec::new(),
             held: Vec::new(),
+            decisions: Vec::new(),
+            parkings: Vec::new(),
+            policy: None,
+            sends: None,
+            handed_over_at: None,
         }
     }
 
-    /// About how many bytes of it can grow: attempts, reads, commands, and what the target gave for a reference.
+    /// About how many bytes of it can grow: attempts, reads, commands, decisions, and what the target gave for a reference.
     pub fn weight(&self) -> usize {
         let text = |t: &Option<String>| t.as_ref().map_or(0, String::len);
         let warrant = |w: &Warrant| 16 + text(&w.by);
@@ -324,6 +388,8 @@ impl LedgerRecord {
             + self.last_reads.iter().map(|r| 64 + r.found.len()).sum::<usize>()
             + self.answered.iter().map(answered).sum::<usize>()
             + self.held.iter().map(Command::weight).sum::<usize>()
+            + self.decisions.iter().map(Decided::weight).sum::<usize>()
+            + self.parkings.iter().map(|p| 32 + p.detail.len()).sum::<usize>()
             + text(&self.reference)
             + text(&self.detail)
     }
@@ -347,6 +413,19 @@ impl LedgerRecord {
     /// Whether some attempt is in this state.
     pub fn any(&self, state: AttemptState) -> bool {
         self.attempts.iter().any(|a| a.state == state)
+    }
+
+    /// The latest decision of this kind, in words: by whom and why.
+    pub fn said(&self, deed: Deed) -> Option<String> {
+        self.decisions.iter().rfind(|d| d.deed == deed).map(Decided::words)
+    }
+
+    /// Notes that it is parked, and why.
+    pub fn note_parking(&mut self, at: WallTime, code: i32, detail: &str) {
+        if self.parkings.len() >= PARKINGS_KEPT {
+            self.parkings.remove(0);
+        }
+        self.parkings.push(Parking { at, code, detail: detail.to_owned() });
     }
 
     /// Raises a flag once.

@@ -3,6 +3,7 @@
 
 mod claim;
 pub mod dead;
+mod decided;
 mod envelope;
 mod intent;
 mod plan_call;
@@ -13,6 +14,7 @@ mod switch;
 mod wire;
 
 pub use claim::{Claim, ClaimKind};
+pub use decided::{DECISIONS_KEPT, Decided, Deed, PolicyWord, REASON_KEPT, Via, keep};
 pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex, unhex};
 pub use intent::{ApprovalUse, Intent, IntentKind, Pair, RenderedRequest};
 pub use plan_call::{CallState, PlanCall};

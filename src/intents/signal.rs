@@ -7,7 +7,7 @@ use crate::ids::{
 };
 use crate::time::WallTime;
 
-use super::{Cost, Status};
+use super::{Cost, Status, Via};
 
 /// What an approver decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -105,6 +105,8 @@ pub struct Command {
     pub issued_at: WallTime,
     /// How long it is held for an operation that is not known yet.
     pub not_after: WallTime,
+    /// By which way it came, and so whether the names are verified; none: they are not.
+    pub via: Option<Via>,
 }
 
 impl Command {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::ids::{ApplicationId, CommandId, OperationId, Partition, StepName, Tenant, TopicName, partition_of};
-use crate::intents::{Approval, Command, CommandKind, Resolution, headers, topics};
+use crate::intents::{Approval, Command, CommandKind, Resolution, Via, headers, topics};
 use crate::record::{Headers, OutRecord};
 use crate::serdes::internal::{Wire, encode};
 use crate::time::WallTime;
@@ -24,6 +24,8 @@ pub struct Order {
     pub by: String,
     /// The second person, where one is needed.
     pub second: Option<String>,
+    /// By which way: whether the names are verified.
+    pub via: Option<Via>,
     /// Why.
     pub reason: String,
     /// What was looked at.
@@ -51,6 +53,7 @@ impl Order {
             approval,
             issued_at: self.at,
             not_after: self.at.plus(self.hold),
+            via: self.via,
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::error::{Code, codes};
 use crate::ids::{ApprovalId, CommandId};
-use crate::intents::{AckLevel, CallState, Command, CommandKind, PlanCall, ResultKind, Status};
+use crate::intents::{AckLevel, CallState, Command, CommandKind, Decided, PlanCall, ResultKind, Status};
 
-use super::orders::cancelled_by;
+use super::orders::ordered_by;
 use super::record::{Derived, Role, Stage};
 use super::returns::ack_of;
 use super::turn::{Output, Turn, Why};
@@ -83,14 +83,15 @@ impl Turn<'_> {
         match command.kind {
             CommandKind::Query => self.answer(id.as_str(), None),
             CommandKind::Cancel => {
-                self.stop_calls(command, Status::Cancelled, cancelled_by(command));
+                self.stop_calls(command, Status::Cancelled, ordered_by(command, codes::CANCELLED));
             }
             CommandKind::Revoke => match &command.approval {
                 Some(approval) => {
                     self.revoke_held(&approval.approval_id);
                     if self.record.spent.as_ref().is_some_and(|s| s.id == approval.approval_id) {
-                        self.stop_calls(command, Status::Denied, taken_back());
+                        self.stop_calls(command, Status::Denied, ordered_by(command, codes::DENIED));
                     } else {
+                        self.keep(Decided::by_command(command, self.now));
                         self.answer_command(id, None);
                     }
                 }
@@ -108,6 +109,7 @@ impl Turn<'_> {
         if self.record.unanswered.contains(&command.command_id) {
             return;
         }
+        self.keep(Decided::by_command(command, self.now));
         let approval = self.record.spent.as_ref().map(|s| s.id.clone());
         self.send_to_calls(&command.command_id, command.kind, &why.words, approval.as_ref(), command);
         self.end_waiting_calls(status, |_| why.clone());
@@ -121,9 +123,11 @@ impl Turn<'_> {
     /// Takes the approval back that a plan under way has spent: what has not begun is denied, what has begun is its owner's to say.
     pub fn revoke_spent(&mut self, command: &Command) {
         if let Some(spent) = self.record.spent.as_ref().map(|s| s.id.clone()) {
+            let why = ordered_by(command, codes::DENIED);
+            self.keep(Decided::by_command(command, self.now));
             self.revoke_held(&spent);
-            self.send_to_calls(&command.command_id, CommandKind::Revoke, &command.reason, Some(&spent), command);
-            self.end_waiting_calls(Status::Denied, |_| taken_back());
+            self.send_to_calls(&command.command_id, CommandKind::Revoke, &why.words, Some(&spent), command);
+            self.end_waiting_calls(Status::Denied, |_| why.clone());
         }
     }
 
@@ -153,17 +157,14 @@ impl Turn<'_> {
         match command.kind {
             CommandKind::Query => self.answer(id.as_str(), None),
             CommandKind::Cancel => {
-                self.end_call(call, Status::Cancelled, cancelled_by(command));
+                self.keep(Decided::by_command(command, self.now));
+                self.end_call(call, Status::Cancelled, ordered_by(command, codes::CANCELLED));
                 self.answer_command(id, None);
             }
             _ => self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, "it has not begun, so there is nothing to decide"))),
         }
         true
     }
-}
-
-fn taken_back() -> Why {
-    Why::new(codes::DENIED, "the approval was taken back")
 }
 
 /// What all calls that were not left out for another's sake have come to; `partial` where they differ.

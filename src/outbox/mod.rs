@@ -15,7 +15,7 @@ pub use pipeline::{
     AdmitRules, BudgetRule, CallRules, Does, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, ToolRules, View, ViewFn,
 };
 pub use ports::{Ask, PolicyCheck, Rendered, Renderer};
-pub use record::{Answered, Derived, HeldApproval, Likeness, OperationRecord, Role, Stage};
+pub use record::{Answered, Derived, HeldApproval, Likeness, OperationRecord, Planning, Role, Stage};
 pub use returns::Closed;
 pub use rules::{Rule, Settings};
 pub use turn::{CallRef, DeadLetter, Output, Turn, Why, message, unknown_operation};

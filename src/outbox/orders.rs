@@ -1,8 +1,8 @@
 //! Commands and repeated requests on an operation record. Pure.
 
-use crate::error::codes;
+use crate::error::{Code, codes};
 use crate::ids::CommandId;
-use crate::intents::{Command, CommandKind, Intake, Status};
+use crate::intents::{Command, CommandKind, Decided, Intake, Status};
 use crate::time::WallTime;
 
 use super::record::{Derived, Role, Stage};
@@ -63,6 +63,7 @@ impl Turn<'_> {
             approval: None,
             issued_at: self.now,
             not_after: self.hold_until(),
+            via: None,
         }
     }
 
@@ -102,11 +103,13 @@ impl Turn<'_> {
         let id = &command.command_id;
         match command.kind {
             CommandKind::Cancel => {
-                self.end(Status::Cancelled, cancelled_by(command));
+                self.keep(Decided::by_command(command, self.now));
+                self.end(Status::Cancelled, ordered_by(command, codes::CANCELLED));
                 self.answer_command(id, None);
             }
             CommandKind::Revoke => {
                 if let Some(approval) = &command.approval {
+                    self.keep(Decided::by_command(command, self.now));
                     self.revoke_held(&approval.approval_id);
                     self.answer_command(id, None);
                 } else {
@@ -159,9 +162,9 @@ impl Turn<'_> {
     }
 }
 
-/// Who cancelled it, and why.
-pub(super) fn cancelled_by(command: &Command) -> Why {
-    Why::new(codes::CANCELLED, format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason)))
+/// Who ordered it, and why.
+pub(super) fn ordered_by(command: &Command, code: Code) -> Why {
+    Why::new(code, Decided::by_command(command, command.issued_at).map(|d| d.words()).unwrap_or_default())
 }
 
 /// At most 200 characters of what a person wrote.

@@ -60,4 +60,8 @@ pub struct Ask<'a> {
 pub trait PolicyCheck: Send + Sync {
     /// `Ok` = allowed; the error names the reason, without payload.
     fn allows(&self, policy: &str, ask: &Ask<'_>) -> Result<(), String>;
+    /// The version of a policy: a hash of its text.
+    fn version(&self, _policy: &str) -> Option<String> {
+        None
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ApprovalId, CommandId, IdentityHash, OperationId, OperationKey, OrderingKey, Partition, PlanHash, StepName};
-use crate::intents::{AckLevel, ApprovalUse, Cost, PlanCall, Status, WorkRequest};
+use crate::intents::{AckLevel, ApprovalUse, Cost, Decided, PlanCall, PolicyWord, Status, WorkRequest};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
@@ -111,6 +111,19 @@ pub struct Likeness {
     pub settled: bool,
 }
 
+/// The model call that a plan comes of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Planning {
+    /// When its intent was written.
+    pub asked_at: WallTime,
+    /// The model, as the request names it.
+    pub model: Option<String>,
+    /// The version of the prompt.
+    pub prompt: String,
+    /// What the answer did cost, once it has come.
+    pub cost: Option<Cost>,
+}
+
 /// One operation, `schemas/operation.avsc`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OperationRecord {
@@ -176,11 +189,24 @@ pub struct OperationRecord {
     pub remember_ms: i64,
     /// Where its entry in the timer index stands.
     pub due_entry: Option<WallTime>,
+    /// The model call that its plan comes of.
+    pub planning: Option<Planning>,
+    /// When the plan was made that stands.
+    pub planned_at: Option<WallTime>,
+    /// When it was approved: by a person, or because nobody has to.
+    pub approved_at: Option<WallTime>,
+    /// What people have decided about it, the newest last.
+    #[serde(default)]
+    pub decisions: Vec<Decided>,
+    /// What policy said before the hand-over, where it was asked.
+    pub policy: Option<PolicyWord>,
 }
 
 impl Wire for OperationRecord {
-    const SCHEMA: &'static str = "operation/1";
+    const SCHEMA: &'static str = "operation/2";
     const AVSC: &'static str = include_str!("../../schemas/operation.avsc");
+    const EARLIER: &'static [(&'static str, &'static str)] =
+        &[("operation/1", include_str!("../../schemas/earlier/operation-1.avsc"))];
 }
 
 /// How many answers to commands are kept.
@@ -227,6 +253,11 @@ impl OperationRecord {
             waiting_until: None,
             remember_ms: 0,
             due_entry: None,
+            planning: None,
+            planned_at: None,
+            approved_at: None,
+            decisions: Vec::new(),
+            policy: None,
         }
     }
 
@@ -248,6 +279,11 @@ impl OperationRecord {
     /// The earlier operation that means the same as this one.
     pub fn earlier(&self) -> Option<&OperationId> {
         self.likeness.as_ref().and_then(|l| l.earlier.as_ref())
+    }
+
+    /// What was decided about an approval, or by it: the latest.
+    pub fn decided(&self, approval: &ApprovalId) -> Option<&Decided> {
+        self.decisions.iter().rfind(|d| d.approval.as_ref() == Some(approval))
     }
 
     /// Whether this approval was taken back.

@@ -3,8 +3,8 @@
 use crate::error::{Code, codes};
 use crate::ids::{CommandId, OperationId, OrderingKey, Partition, StepName, partition_of};
 use crate::intents::{
-    AckLevel, ApprovalUse, CallState, Claim, Command, CommandKind, Control, ControlKind, Cost, Input, Intake, Intent, IntentKind,
-    ResultKind, ResultRecord, Status, WorkRequest,
+    AckLevel, ApprovalUse, CallState, Claim, Command, CommandKind, Control, ControlKind, Cost, Decided, Input, Intake, Intent,
+    IntentKind, ResultKind, ResultRecord, Status, WorkRequest, keep,
 };
 use crate::time::WallTime;
 
@@ -131,7 +131,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The same, where words need no code.
-    pub(super) fn told(&mut self, status: Status, ack_level: AckLevel, code: Option<String>, detail: Option<String>) {
+    pub fn told(&mut self, status: Status, ack_level: AckLevel, code: Option<String>, detail: Option<String>) {
         let r = &mut self.record;
         r.version += 1;
         (r.status, r.ack_level, r.code, r.detail) = (status, ack_level, code, detail);
@@ -174,6 +174,14 @@ impl<'a> Turn<'a> {
             approval: None,
             issued_at: self.now,
             not_after: self.hold_until(),
+            via: None,
+        }
+    }
+
+    /// Keeps what a person has decided, and why.
+    pub fn keep(&mut self, decided: Option<Decided>) {
+        if let Some(decided) = decided {
+            keep(&mut self.record.decisions, decided);
         }
     }
 

@@ -18,6 +18,8 @@ pub trait Wire: Serialize + DeserializeOwned {
     const SCHEMA: &'static str;
     /// The schema itself.
     const AVSC: &'static str;
+    /// Earlier versions that are still read, the newest first: (`name/version`, schema). A field that one lacks has its default.
+    const EARLIER: &'static [(&'static str, &'static str)] = &[];
 }
 
 /// The bytes of a record, without framing.
@@ -29,13 +31,24 @@ pub fn encode<T: Wire>(record: &T) -> Result<Vec<u8>> {
     write::write(record, schema::<T>()?).map_err(|e| bug().because(e.0))
 }
 
-/// A record from its bytes: of whoever may write the topic, so they are read under limits.
+/// A record from its bytes: of whoever may write the topic, so they are read under limits. Bytes of an earlier version are read as
+/// such. They are never taken for the newest one: a version only adds fields at the end of a record, so the earlier one's bytes end
+/// before the newer one's last field.
 ///
 /// # Errors
 /// `UNDECODABLE`, `INPUT_TOO_LARGE`.
 pub fn decode<T: Wire>(bytes: &[u8]) -> Result<T> {
     let undecodable = |code| Error::new(code, Fault::Data, format!("decoding {}", T::SCHEMA));
-    read::read(bytes, schema::<T>()?, &Limits::default()).map_err(|e| undecodable(e.0.code).because(e.0))
+    let newest = match read::read(bytes, schema::<T>()?, &Limits::default()) {
+        Ok(record) => return Ok(record),
+        Err(e) => e,
+    };
+    for (name, avsc) in T::EARLIER {
+        if let Ok(record) = read::read(bytes, parsed(name, avsc)?, &Limits::default()) {
+            return Ok(record);
+        }
+    }
+    Err(undecodable(newest.0.code).because(newest.0))
 }
 
 /// The registry framing of a public record: magic byte, schema id, bytes.
@@ -47,12 +60,17 @@ pub fn frame(schema_id: u32, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The schema of a record type. Lives as long as the process: there is one for each embedded schema.
+/// The schema of a record type.
 fn schema<T: Wire>() -> Result<&'static ParsedSchema> {
+    parsed(T::SCHEMA, T::AVSC)
+}
+
+/// A schema, parsed once. Lives as long as the process: there is one for each embedded schema.
+fn parsed(name: &'static str, avsc: &'static str) -> Result<&'static ParsedSchema> {
     static SCHEMAS: LazyLock<RwLock<HashMap<&'static str, &'static ParsedSchema>>> = LazyLock::new(RwLock::default);
-    if let Some(known) = SCHEMAS.read().unwrap_or_else(PoisonError::into_inner).get(T::SCHEMA) {
+    if let Some(known) = SCHEMAS.read().unwrap_or_else(PoisonError::into_inner).get(name) {
         return Ok(known);
     }
-    let parsed = ParsedSchema::parse(T::AVSC)?;
-    Ok(SCHEMAS.write().unwrap_or_else(PoisonError::into_inner).entry(T::SCHEMA).or_insert_with(|| Box::leak(Box::new(parsed))))
+    let parsed = ParsedSchema::parse(avsc)?;
+    Ok(SCHEMAS.write().unwrap_or_else(PoisonError::into_inner).entry(name).or_insert_with(|| Box::leak(Box::new(parsed))))
 }

@@ -108,6 +108,29 @@ fn approved(app: &str, id: &str, calls: &Value) {
     assert_eq!(code, Some(0), "{said}");
 }
 
+fn shown(app: &str, id: &str) -> Value {
+    let (_, said) = order(app, &["ops", "show", id, "--tenant", "acme"]);
+    serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+/// When a step was, as the timeline shows it.
+fn time_of(shown: &Value, label: &str) -> i64 {
+    let steps = shown["timeline"].as_array().expect("a timeline");
+    steps.iter().find(|s| s["label"] == label).and_then(|s| s["at"].as_i64()).unwrap_or_else(|| panic!("no {label} in {shown:#}"))
+}
+
+/// When an operation was approved, and the decision as it is kept.
+fn approval_of(app: &str, id: &str) -> (i64, Value) {
+    let shown = shown(app, id);
+    let decision = shown["decisions"].as_array().and_then(|all| all.iter().find(|d| d["deed"] == "approve")).cloned();
+    (time_of(&shown, "approved"), decision.unwrap_or_else(|| panic!("no approval in {shown:#}")))
+}
+
+/// When the first attempt was journalled: no byte left earlier.
+fn sent_at(app: &str, id: &str) -> i64 {
+    time_of(&shown(app, id), "attempt 1")
+}
+
 /// If this broke, a member that dies between the calls of a plan would leave one of them out for ever, make one twice, or make one before
 /// what it needs.
 #[test]
@@ -145,14 +168,19 @@ fn a_plan_goes_on_where_a_killed_member_left_it() {
     for n in 1..=4 {
         until_status(&app, &format!("plan-1.{n}"), "confirmed");
     }
+    let (approved_at, decision) = approval_of(&app, "plan-1");
+    assert!(approved_at <= sent_at(&app, "plan-1.1"), "approved before it was sent, by the times that are shown");
+    assert_eq!(
+        (&decision["reason"], &decision["verified"], &decision["via"]),
+        (&json!("all of it"), &json!(false), &json!("command_line"))
+    );
 
     // One call is refused: what needs it is left out, and the plan says what was done.
     let fork = json!([call("a", "a2", &[]), call("b", "refused", &["a"]), call("c", "c2", &["b"])]);
     approved(&app, "plan-2", &fork);
     let partial = until_status(&app, "plan-2", "partial");
     assert_eq!(partial["code"], "RB0714", "{partial}");
-    let (_, said) = order(&app, &["ops", "show", "plan-2", "--tenant", "acme"]);
-    let shown: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let shown = shown(&app, "plan-2");
     let ends: Vec<_> = shown["calls"].as_array().expect("calls").iter().map(|c| c["end"].as_str().unwrap_or_default()).collect();
     assert_eq!(ends, ["confirmed", "refused", "cancelled"], "{shown}");
     assert!(!lock(&books).placed.iter().any(|(name, _)| name == "c2"));

@@ -265,3 +265,26 @@ fn policy_sees_who_approved() {
     bed.send(Event::Approval(ok));
     assert_eq!(*asks.0.lock().expect("no panic"), [Some("approver".to_owned())]);
 }
+
+/// If this broke, nobody could read when a plan was made and approved, by whom and why; or the results topic would not say it.
+#[test]
+fn a_decision_is_kept_with_its_time_its_reason_and_the_way_it_came() {
+    let mut bed = waiting(None);
+    let asked = bed.record.as_ref().expect("a record").planning.clone().expect("a model was asked");
+    assert_eq!((asked.prompt.as_str(), asked.cost.is_some()), ("buyer.v7", true));
+    let planned = bed.record.as_ref().expect("a record").planned_at.expect("it was planned");
+    let yes = Approval { reason: Some("within the budget".into()), ..approval("a-1", &bed.plan_hash(), Decision::Approve) };
+    let out = bed.send(Event::Approval(yes));
+    assert_eq!(results(&out)[0].detail.as_deref(), Some("approved by approver: within the budget"));
+    let r = bed.record.as_ref().expect("a record");
+    assert!(r.approved_at.is_some_and(|at| at >= planned), "{r:#?}");
+    let kept: Vec<_> = r.decisions.iter().map(|d| (d.deed, d.via, d.reason.as_str())).collect();
+    assert_eq!(kept, [(Deed::Approve, Some(Via::ApprovalsTopic), "within the budget")]);
+
+    let mut bed = waiting(None);
+    let no = Approval { reason: Some("too dear".into()), ..approval("a-2", &bed.plan_hash(), Decision::Deny) };
+    let by_hand = Command { approval: Some(no), via: Some(Via::CommandLine), ..command("c-1", CommandKind::ApproveLate) };
+    let out = bed.send(Event::Command(by_hand));
+    assert_eq!(results(&out)[0].detail.as_deref(), Some("denied by approver: too dear"));
+    assert_eq!(bed.record.as_ref().expect("a record").decisions.last().and_then(|d| d.via), Some(Via::CommandLine));
+}

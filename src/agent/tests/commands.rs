@@ -112,6 +112,7 @@ fn commands_go_to_the_partition_of_the_root() {
         seen: None,
         by: "approver".into(),
         second: None,
+        via: None,
         reason: "why not".into(),
         evidence: None,
         at: WallTime(1),

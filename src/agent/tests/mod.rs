@@ -261,6 +261,7 @@ pub(super) fn command(id: &str, kind: CommandKind) -> Command {
         approval: None,
         issued_at: WallTime(1_000),
         not_after: WallTime(50_000),
+        via: None,
     }
 }
 

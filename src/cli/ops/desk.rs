@@ -12,7 +12,7 @@ use crate::admin::views::{CommandAnswer, Operations, Seen};
 use crate::console::audit::{Came, Entry};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationId, OperationKey, Tenant};
-use crate::intents::Command;
+use crate::intents::{Command, Via};
 use crate::kafka::Cluster;
 use crate::outbox::commands::Order;
 use crate::time::WallTime;
@@ -31,7 +31,7 @@ pub(super) struct OrderArgs {
     /// Its tenant, where the ID is not unique.
     #[arg(long)]
     pub(super) tenant: Option<String>,
-    /// Why; kept for ever beside the decision.
+    /// Why; kept beside the decision, its first 500 characters.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub(super) reason: String,
     /// Who decides: recorded as given. With --api it is whose token that is.
@@ -148,6 +148,7 @@ impl<C: Cluster> Desk<'_, C> {
             seen,
             by: by.to_owned(),
             second,
+            via: Some(Via::CommandLine),
             reason: args.reason.clone(),
             evidence: args.evidence.clone(),
             at: self.now,

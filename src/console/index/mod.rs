@@ -44,7 +44,8 @@ pub struct Index {
     facets: BTreeSet<u128>,
     names: Names,
     hash: RandomState,
-    counts: BTreeMap<(u32, u32), usize>,
+    /// By target, status, and whether it is a model's call.
+    counts: BTreeMap<(u32, u32, bool), usize>,
     flagged: [usize; FLAGS.len()],
     spends: BTreeMap<u32, Spend>,
     purses: BTreeMap<(u32, i32), Purse>,
@@ -184,10 +185,19 @@ impl Index {
         rows.filter(fits).collect()
     }
 
-    /// How many operations stand where.
+    /// How many operations stand where, but for the calls of models.
     pub fn by_status(&self) -> BTreeMap<&'static str, usize> {
+        self.counted(false)
+    }
+
+    /// How many calls of models for proposals stand where: none of them is work of its own.
+    pub fn proposals(&self) -> BTreeMap<&'static str, usize> {
+        self.counted(true)
+    }
+
+    fn counted(&self, proposals: bool) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        for ((_, status), count) in &self.counts {
+        for ((_, status, _), count) in self.counts.iter().filter(|((_, _, of), _)| *of == proposals) {
             *counts.entry(word(*status)).or_default() += count;
         }
         counts
@@ -196,8 +206,8 @@ impl Index {
     /// How many operations of each target stand where; before the hand-over they have none.
     pub fn by_target(&self) -> BTreeMap<String, BTreeMap<&'static str, usize>> {
         let mut counts: BTreeMap<String, BTreeMap<&'static str, usize>> = BTreeMap::new();
-        for ((target, status), count) in self.counts.iter().filter(|((target, _), _)| *target != 0) {
-            counts.entry(self.names.text(*target).to_owned()).or_default().insert(word(*status), *count);
+        for ((target, status, _), count) in self.counts.iter().filter(|((target, ..), _)| *target != 0) {
+            *counts.entry(self.names.text(*target).to_owned()).or_default().entry(word(*status)).or_default() += count;
         }
         counts
     }
@@ -328,7 +338,7 @@ impl Index {
         if r.is_blank() {
             return;
         }
-        let place = (r.target, number(r.status()));
+        let place = (r.target, number(r.status()), r.proposal());
         let counted = self.counts.entry(place).or_default();
         *counted = counted.saturating_add_signed(by as isize);
         if *counted == 0 {
@@ -352,7 +362,7 @@ impl Index {
 
     fn make_room(&mut self) {
         while self.len() > MOST_ROWS {
-            let ended = self.counts.keys().map(|(_, n)| *n).filter(|n| of(*n).is_some_and(Status::is_end));
+            let ended = self.counts.keys().map(|(_, n, _)| *n).filter(|n| of(*n).is_some_and(Status::is_end));
             let first = |n: u32| {
                 let base = Facet::Status(n).base();
                 self.facets.range(base..=base | SPOT).next().map(|e| *e & SPOT)

@@ -70,15 +70,21 @@ impl Row {
         of(&self.ledger).or_else(|| of(&self.record)).unwrap_or_default()
     }
     pub fn why(&self) -> (Option<&str>, Option<&str>) {
-        let of = |g: &Option<Glance>| g.as_ref().is_some_and(|g| g.code.is_some() || g.detail.is_some());
-        let glance = if of(&self.ledger) { self.ledger.as_ref() } else { self.record.as_ref() };
-        glance.map_or((None, None), |g| (g.code.as_deref(), g.detail.as_deref()))
+        let handed_over = self.ledger.as_ref().is_some_and(|g| g.status.is_some());
+        let ledger = self.ledger.as_ref().filter(|g| g.code.is_some() || g.detail.is_some());
+        // Words without a code from before the hand-over were about another status.
+        let record = self.record.as_ref().filter(|g| !handed_over || g.code.is_some());
+        ledger.or(record).map_or((None, None), |g| (g.code.as_deref(), g.detail.as_deref()))
     }
     pub fn half(&mut self, half: Half) -> &mut Option<Glance> {
         match half {
             Half::Ledger => &mut self.ledger,
             Half::Record => &mut self.record,
         }
+    }
+    /// Whether it is a model's call: the separator of its name is reserved, so no request has such an ID.
+    pub fn proposal(&self) -> bool {
+        self.operation.ends_with(".plan")
     }
     /// Whether neither half says anything: it stands under no facet.
     pub fn is_blank(&self) -> bool {

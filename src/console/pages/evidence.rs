@@ -2,18 +2,39 @@
 
 use maud::{Markup, html};
 
+use crate::admin::evidence::timeline::Step;
+use crate::admin::evidence::{Denier, denier, policy};
 use crate::admin::views::Seen;
-use crate::console::shown::{Operation, Step};
-use crate::intents::{Cost, Status};
+use crate::console::shown::{Operation, Spent};
+use crate::ids::{OperationId, OperationKey, StepName};
+use crate::intents::{Cost, Decided, Deed, PolicyWord, Via};
 use crate::outbox::Pipeline;
 use crate::time::WallTime;
 
-use super::{View, layout};
+use super::{View, layout, link};
 
-/// A line of the timeline: what happened stands in its first twelve letters.
+/// A line of the timeline. One whose time is not recorded has none.
 pub fn line(step: &Step) -> Markup {
-    let (head, rest) = step.what.split_at_checked(12).unwrap_or((&step.what, ""));
-    html! { li { (layout::moment(WallTime(step.at))) b { (head.trim()) } span { (rest.trim()) } } }
+    html! { li {
+        @match step.at { Some(at) => (layout::moment(at)), None => time { "" } }
+        b { (step.label.replace('_', " ")) } span { (step.text) }
+    } }
+}
+
+/// Where its model call stands, with what keeps it there: without it there is no plan.
+pub fn model_call(o: &Operation, key: &OperationKey) -> Markup {
+    html! {
+        @if let Some(m) = &o.model_call {
+            @let of = OperationKey { operation: OperationId::new(&m.operation), step: StepName::new(&m.step), ..key.clone() };
+            div.notice {
+                p {
+                    "Its plan comes of the model call " a href=(link(&of)) { (m.operation) } ": " (layout::pill(&m.status))
+                    @if let Some(detail) = &m.detail { " " (detail) }
+                    @if let Some(code) = &m.code { " " (layout::code_mark(code)) }
+                }
+            }
+        }
+    }
 }
 
 /// All attempts, and the latest readbacks.
@@ -52,9 +73,9 @@ pub fn attempts(o: &Operation) -> Markup {
 pub fn facts(o: &Operation) -> Markup {
     let text = |v: &Option<String>| v.clone().unwrap_or_default();
     let at = |v: Option<i64>| v.map(|at| layout::moment(WallTime(at))).unwrap_or_default();
-    let approval = o.approval.as_ref().map(|a| {
+    let approval = o.approval.as_ref().map(|a: &Spent| {
         html! {
-            (a.approver) ", binds " span.mono { (a.plan_hash) } ", until " (layout::moment(WallTime(a.expires_at)))
+            (a.approver) " (" (beside(o, a)) "), binds " span.mono { (a.plan_hash) } ", until " (layout::moment(WallTime(a.expires_at)))
             @if !a.policy_version.is_empty() { ", policy " (a.policy_version) }
         }
     });
@@ -78,6 +99,12 @@ pub fn facts(o: &Operation) -> Markup {
             @if !value.0.is_empty() && value.0 != "<span class=\"mono\"></span>" { dt { (name) } dd { (value) } }
         } }
     }
+}
+
+/// How the name of an approver is known: as the decision came that is theirs.
+fn beside(o: &Operation, a: &Spent) -> &'static str {
+    let of = |d: &&crate::admin::evidence::Decision| d.deed == Deed::Approve && d.by == a.approver;
+    Via::beside(o.decisions.iter().rfind(of).and_then(|d| d.via))
 }
 
 /// Commands that were answered.
@@ -112,7 +139,8 @@ pub fn decided(view: &View<'_>, step: &str, seen: &Seen) -> Markup {
     html! {
         h2 { "Who and what decided" }
         div.card { dl.facts {
-            dt { "policy" } dd { (policy(pipeline, seen)) }
+            (denied(seen))
+            dt { "policy" } dd { (policy_words(pipeline, seen)) }
             @if let Some(permissions) = permissions.filter(|p| !p.is_empty()) { dt { "permissions claimed" } dd { (permissions.join(", ")) } }
             @for a in record.iter().flat_map(|r| &r.approvals) {
                 dt { @if a.deny { "denial" } @else { "approval" } }
@@ -125,24 +153,55 @@ pub fn decided(view: &View<'_>, step: &str, seen: &Seen) -> Markup {
     }
 }
 
-/// What policy said, as far as it is written down.
-fn policy(pipeline: Option<&Pipeline>, seen: &Seen) -> Markup {
+fn cost(c: Cost) -> String {
+    let of = |n: i64, word: &str| format!("{} {word}{}", layout::grouped(n), if n == 1 { "" } else { "s" });
+    [of(c.tokens, "token"), of(c.bytes, "byte"), of(c.tool_calls, "call")].join(", ")
+}
+
+/// What policy said, as it is recorded: at the hand-over, and at the latest look before a send.
+fn policy_words(pipeline: Option<&Pipeline>, seen: &Seen) -> Markup {
     let name = pipeline.map(|p| p.effect.policy.as_deref());
-    let denied = seen.status() == Some(Status::Denied);
+    let before_hand_over = seen.record.as_ref().and_then(|r| r.policy.as_ref());
+    let before_send = seen.ledger.as_ref().and_then(|l| l.policy.as_ref());
     html! {
         @match name {
             Some(Some(name)) => { (name) ": " },
-            Some(None) => "none is declared: nothing to ask",
+            Some(None) => "none is declared now. ",
             None => {},
         }
-        @if name != Some(None) {
-            @if denied { "said no; code and words stand above" }
-            @else if seen.ledger.is_some() { "allowed it when it was handed over; it is asked again right before every send" }
-            @else { "is asked before the hand-over" }
+        @if let Some(said) = before_hand_over { (said_words(said, "before the hand-over")) }
+        @if let Some(said) = before_send { " " (said_words(said, "before the latest send")) }
+        @if policy(seen).is_none() && name != Some(None) {
+            @if seen.ledger.is_some() { "what it said when it was handed over is not recorded; it is asked again right before every send" }
+            @else { "is asked before the hand-over; no answer is recorded" }
         }
     }
 }
 
-fn cost(c: Cost) -> String {
-    format!("{} tokens, {} bytes, {} calls", layout::grouped(c.tokens), layout::grouped(c.bytes), layout::grouped(c.tool_calls))
+fn said_words(said: &PolicyWord, when: &str) -> Markup {
+    html! {
+        @if said.allowed { "allowed it " } @else { strong { "said no " } }
+        (when) ", " (layout::moment(said.at))
+        @if let Some(version) = &said.version { ", version " span.mono { (version) } }
+        ". "
+    }
+}
+
+/// Whose no it was, where it ended by one.
+fn denied(seen: &Seen) -> Markup {
+    html! {
+        @match denier(seen) {
+            None => {},
+            Some(Denier::Person(d)) => { dt { "denied by" } dd { (decided_words(d)) } },
+            Some(Denier::Policy(_)) => { dt { "denied by" } dd { "policy; its words stand above" } },
+            Some(Denier::Other) => { dt { "denied" } dd { "neither by a person's order nor by policy, as far as is recorded; code and words stand above" } },
+        }
+    }
+}
+
+fn decided_words(d: &Decided) -> Markup {
+    html! {
+        (d.who()) " (" (Via::beside(d.via)) "), " (layout::moment(d.at))
+        @if !d.reason.is_empty() { ": " (d.reason) }
+    }
 }

@@ -8,7 +8,7 @@ use crate::console::act::Action;
 use crate::console::shown::settles_at;
 use crate::effects::{LedgerRecord, Phase};
 use crate::ids::OperationKey;
-use crate::intents::{Resolution, Status};
+use crate::intents::{REASON_KEPT, Resolution, Status};
 use crate::time::WallTime;
 
 use super::{View, Visitor, layout, link};
@@ -136,7 +136,7 @@ fn fields(view: &View<'_>, key: &OperationKey, seen: &Seen, action: Action, id: 
             input type="hidden" name="command" value=(uuid::Uuid::new_v4().to_string());
             @if action.compares() { input type="hidden" name="seen" value=(seen.version()); }
             @if let Some(hash) = &hash { input type="hidden" name="plan_hash" value=(hash); }
-            label for={ (id) "-reason" } { "Reason (kept beside the decision)"
+            label for={ (id) "-reason" } { "Reason (kept beside the decision, its first " (REASON_KEPT) " characters)"
                 input id={ (id) "-reason" } name="reason" required maxlength="2000" autocomplete="off"; }
             @if matches!(action, Action::Resolve(_)) {
                 label { "What you looked at: a link or reference" input name="evidence" maxlength="2000" autocomplete="off"; }

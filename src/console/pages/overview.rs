@@ -30,12 +30,19 @@ const STAGES: [(Status, &str, &str); 7] = [
 /// The page.
 pub fn page(view: &View<'_>) -> Result<Markup> {
     let (o, now) = (api::overview(view.console), view.console.now());
-    let count = |status: Status| o.by_status.get(status.word()).copied().unwrap_or_default();
+    // A model's call that is under way or needs a person counts with the others; one that has ended is no work that was done.
+    let of = |counts: &BTreeMap<String, usize>, status: Status| counts.get(status.word()).copied().unwrap_or_default();
+    let count = |status: Status| of(&o.by_status, status) + if status.is_end() { 0 } else { of(&o.proposals, status) };
     let headline = headline(count(Status::Unknown), count(Status::Parked), count(Status::AwaitingApproval));
     let resting = view.console.resting();
     let (paused, people, stages, budgets) = {
         let index = view.console.kept().index();
-        (paused(&index, now), people(&index, &count, resting.as_ref(), now), stages(view, &index, &count, now), budgets::of(view.console, &index))
+        (
+            paused(&index, now),
+            people(&index, &count, resting.as_ref(), now),
+            stages(view, &index, &count, now),
+            budgets::of(view.console, &index),
+        )
     };
     Ok(layout::live(
         view,
@@ -49,6 +56,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
             h2 { "From stage to stage" }
             (stages)
             (ends(&o.by_status))
+            (proposals(&o.proposals))
             (targets(&o.by_target))
             (budgets::shown(&budgets))
             (process::page(view.console.rates.as_ref()))
@@ -162,8 +170,7 @@ fn came(n: u64) -> Markup {
 
 /// How operations have ended.
 fn ends(by_status: &BTreeMap<String, usize>) -> Markup {
-    let ended = |word: &str| Status::ALL.iter().any(|s| s.is_end() && s.word() == word);
-    let ends: Vec<_> = by_status.iter().filter(|(word, _)| ended(word)).collect();
+    let ends: Vec<_> = by_status.iter().filter(|(word, _)| is_end(word)).collect();
     html! {
         @if !ends.is_empty() {
             h2 { "How they ended" }
@@ -172,6 +179,17 @@ fn ends(by_status: &BTreeMap<String, usize>) -> Markup {
             } }
         }
     }
+}
+
+fn is_end(word: &str) -> bool {
+    Status::ALL.iter().any(|s| s.is_end() && s.word() == word)
+}
+
+/// How the calls of models have ended: proposals, no work that was done.
+fn proposals(by_status: &BTreeMap<String, usize>) -> Markup {
+    let ended = by_status.iter().filter(|(word, _)| is_end(word));
+    let words: Vec<String> = ended.map(|(word, n)| format!("{} {}", layout::grouped(*n as i64), word.replace('_', " "))).collect();
+    html! { @if !words.is_empty() { p.soft { "Calls of models for proposals, counted apart: " (words.join(" · ")) "." } } }
 }
 
 fn targets(by_target: &BTreeMap<String, BTreeMap<String, usize>>) -> Markup {

@@ -1,5 +1,6 @@
 //! The console over HTTP, on the in-process log, with a member that answers commands by the real rules.
 
+mod evidence;
 mod issuer;
 mod live;
 mod oidc;

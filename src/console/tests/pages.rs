@@ -1,8 +1,8 @@
 //! What pages show, and that they show it as text.
 
-use crate::effects::{Read, VersionRead, VersionState, Warrant, WarrantKind};
+use crate::effects::{Parking, Read, VersionRead, VersionState, Warrant, WarrantKind};
 use crate::ids::OperationId;
-use crate::intents::{CallState, Flag, PlanCall, Status};
+use crate::intents::{CallState, Decided, Deed, Flag, PlanCall, PolicyWord, Status};
 use crate::outbox::Stage;
 use crate::time::WallTime;
 
@@ -80,6 +80,18 @@ fn what_others_wrote_is_shown_as_text() {
     l.last_reads.push(Read { at: WallTime(1), found: PAYLOAD.into(), digest: Some(PAYLOAD.into()) });
     l.version_read =
         Some(VersionRead { attempt: 1, tries: 1, at: WallTime(1), state: VersionState::Other, shown: Some(PAYLOAD.into()) });
+    l.decisions.push(Decided {
+        at: WallTime(1),
+        deed: Deed::Force,
+        by: PAYLOAD.into(),
+        second: Some(PAYLOAD.into()),
+        via: None,
+        reason: PAYLOAD.into(),
+        evidence: Some(PAYLOAD.into()),
+        approval: None,
+    });
+    l.parkings.push(Parking { at: WallTime(1), code: 235, detail: PAYLOAD.into() });
+    l.policy = Some(PolicyWord { at: WallTime(1), version: Some(PAYLOAD.into()), allowed: true });
     l.answered.push(crate::effects::Answered { command_id: PAYLOAD.into(), code: Some(710), detail: PAYLOAD.into() });
     s.ledger(&l);
     let mut r = awaiting(&format!("plan-{PAYLOAD}"));

@@ -63,6 +63,7 @@ fn decide(driver: &mut TopologyTestDriver, of: &ResultRecord, decision: Decision
         seen: of.version,
         by: "person@acme".into(),
         second: None,
+        via: None,
         reason: "both are meant".into(),
         evidence: None,
         at: driver.now(),

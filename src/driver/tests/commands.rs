@@ -40,6 +40,7 @@ fn order(driver: &TopologyTestDriver, seen: i64, second: Option<&str>) -> Order 
         seen: Some(seen),
         by: "person@acme".into(),
         second: second.map(str::to_owned),
+        via: None,
         reason: "looked at the outbox".into(),
         evidence: None,
         at: driver.now(),

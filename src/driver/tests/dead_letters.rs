@@ -338,6 +338,7 @@ fn what_has_ended_is_replayed_as_a_new_operation_once_it_did_not_happen() {
         seen: None,
         by: "person@acme".into(),
         second: None,
+        via: None,
         reason: "it is there".into(),
         evidence: None,
         at: driver.now(),

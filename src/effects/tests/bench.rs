@@ -119,6 +119,7 @@ pub fn command(kind: CommandKind, op: &str, id: &str) -> Command {
         approval: None,
         issued_at: WallTime(START),
         not_after: WallTime(START + 900_000),
+        via: None,
     }
 }
 

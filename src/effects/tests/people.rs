@@ -4,7 +4,7 @@ use super::bench::{Bench, command, intent, rules, sec};
 use super::stage::{lost, sent};
 use crate::effects::{Phase, WarrantKind};
 use crate::error::codes;
-use crate::intents::{AnswerClass, CommandKind, Flag, Resolution, ResultKind, Status};
+use crate::intents::{AnswerClass, Command, CommandKind, Deed, Flag, REASON_KEPT, Resolution, ResultKind, Status, Via};
 
 /// If this broke, a cancel would be ignored, or would claim that nothing happened while something may have.
 #[test]
@@ -110,4 +110,55 @@ fn force_sends_a_parked_operation_once_more() {
     let r = b.ledger("op-1").unwrap();
     assert_eq!(r.attempts[1].warrants[0].kind, WarrantKind::Operator);
     assert_eq!(r.attempts[1].warrants[0].by.as_deref(), Some("approver and second"));
+}
+
+/// If this broke, nobody could read later why a person decided what nothing else could prove, or on whose word, or that it had been parked.
+#[test]
+fn who_decided_and_why_stays_in_ledger_and_results() {
+    let mut rules = rules();
+    (rules.lag, rules.in_flight) = (None, None);
+    let mut b = Bench::new(rules);
+    b.outbox(&intent("op-1"));
+    b.commit();
+    b.network.end(0, lost());
+    b.step();
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!(r.parkings.iter().map(|p| p.code).collect::<Vec<_>>(), [i32::from(codes::UNPROVABLE.0)]);
+    let order = |kind, id: &str, seen: i64, reason: &str| Command {
+        seen: Some(seen),
+        second: Some("second".into()),
+        reason: reason.into(),
+        via: Some(Via::Console),
+        ..command(kind, "op-1", id)
+    };
+    b.order(order(CommandKind::Force, "f-1", r.version, "restored from a backup"));
+    b.order(order(CommandKind::Force, "f-2", r.version - 1, "refused, and so it decides nothing"));
+    b.commit();
+    let sent = b.results().into_iter().rfind(|r| r.kind == ResultKind::State).unwrap();
+    let words = "sent once more by order of approver and second: restored from a backup";
+    assert_eq!((sent.attempts, sent.detail.as_deref()), (2, Some(words)));
+    b.network.end(1, lost());
+    b.step();
+    let mut resolve = order(CommandKind::Resolve, "r-1", b.ledger("op-1").unwrap().version, &"x".repeat(REASON_KEPT + 1));
+    (resolve.resolution, resolve.via) = (Some(Resolution::Applied), None);
+    b.order(resolve);
+    b.commit();
+    let r = b.ledger("op-1").unwrap();
+    let kept: Vec<_> = r.decisions.iter().map(|d| (d.deed, d.via, d.reason.len())).collect();
+    assert_eq!(kept, [(Deed::Force, Some(Via::Console), 22), (Deed::ResolveApplied, None, REASON_KEPT)], "{r:#?}");
+    assert_eq!((r.end, r.parkings.len()), (Some(Status::ResolvedApplied), 2));
+    let told = b.results().into_iter().rfind(|r| r.kind == ResultKind::State).unwrap();
+    let words = format!("resolved as applied by approver and second: {}", "x".repeat(REASON_KEPT));
+    assert_eq!((told.status, told.detail), (Status::ResolvedApplied, Some(words)));
+}
+
+/// If this broke, it could not be read which policy let a request go, or that one did not; nor what was sent.
+#[test]
+fn what_policy_said_and_what_is_sent_stay_in_the_ledger() {
+    let mut b = sent();
+    let r = b.ledger("op-1").unwrap();
+    assert_eq!(r.policy.map(|p| p.allowed), Some(true));
+    let sends = r.sends.unwrap();
+    assert_eq!((sends.method.as_str(), sends.body_sha256.len()), ("POST", 64));
+    assert_eq!(r.handed_over_at, Some(intent("op-1").created_at));
 }

@@ -52,7 +52,8 @@ fn said(r: &mut LedgerRecord, c: Command) -> Option<Code> {
 /// C20: an approval for another plan, or one that has run out since the hand-over, must not let a further send go.
 #[test]
 fn the_spent_approval_is_asked_again_at_each_send() {
-    let look = |r: &LedgerRecord, at| last_look(r, &Parameters::default(), &Unguarded, &rules(), at).err().map(|d| d.detail);
+    let look =
+        |r: &LedgerRecord, at| last_look(&mut r.clone(), &Parameters::default(), &Unguarded, &rules(), at).err().map(|d| d.detail);
     assert_eq!(look(&queued(), t(0)), None, "none was needed");
     let mut r = approved();
     assert_eq!(look(&r, t(59)), None);

@@ -201,6 +201,7 @@ impl People {
             approval: None,
             issued_at: now.wall,
             not_after: now.wall.plus(Duration::from_secs(60)),
+            via: None,
         }
     }
 
