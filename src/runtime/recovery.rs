@@ -17,6 +17,9 @@ use super::thread::StreamThread;
 
 /// Faults in a row, without one commit between them, after which the thread gives up.
 const GIVE_UP: u32 = 30;
+/// Fencings in a row, without one commit between them, after which another process must be using the slot's name. One that lives shows in
+/// the group as well; a few in a row come of transactions that timed out, or of others that took this slot for dead, on a busy machine.
+const FENCED_BY_SOMEBODY: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A producer is being made anew; the thread reads nothing meanwhile.
@@ -62,11 +65,11 @@ impl<C: Cluster> StreamThread<C> {
         }
         match fault.class {
             Class::SlotTaken | Class::Config | Class::Gone => Err(error_of(fault)),
-            Class::Fenced if self.fenced => Err(error_of(fault)),
+            Class::Fenced if self.fenced + 1 >= FENCED_BY_SOMEBODY => Err(error_of(fault)),
             _ if self.faults >= GIVE_UP => Err(error_of(fault)),
             Class::Retry | Class::Abort | Class::Blocked if self.recovery.is_none() => self.abort_and_rewind(now),
             class => {
-                self.fenced |= class == Class::Fenced;
+                self.fenced += u32::from(class == Class::Fenced);
                 self.rebuild(class, now);
                 Ok(())
             }

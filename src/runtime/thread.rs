@@ -91,15 +91,17 @@ pub struct StreamThread<C: Cluster> {
     /// Partitions whose tasks are closed and which the source still holds.
     pub(super) releasing: Option<Revoked>,
     pub(super) metrics: SlotMetrics,
-    /// Faults since the last commit, and whether one of them was a fencing.
+    /// Faults since the last commit, and how many of them were fencings.
     pub(super) faults: u32,
-    pub(super) fenced: bool,
+    pub(super) fenced: u32,
     pub(super) paused_until: MonoTime,
     pace: Pace,
     drained: bool,
     /// No more input is taken: the process stops.
     leaving: bool,
     pub(super) assigned: bool,
+    /// Whether an assignment was looked at for what a former topology had.
+    pub(super) settled: bool,
     watched: MonoTime,
     /// When something that lasts was last told, and what it was.
     pub(super) said: MonoTime,
@@ -122,12 +124,13 @@ impl<C: Cluster> StreamThread<C> {
             releasing: None,
             metrics: seed.metrics.of(&seed.plan.unit, &slot),
             faults: 0,
-            fenced: false,
+            fenced: 0,
             paused_until: MonoTime(0),
             pace: Pace::new(seed.plan.flat_gap, seed.options.commit_interval),
             drained: false,
             leaving: false,
             assigned: false,
+            settled: false,
             watched: now,
             said: now,
             stuck: None,
@@ -347,7 +350,7 @@ impl<C: Cluster> StreamThread<C> {
         self.tx.commit(&offsets, &mut self.source)?;
         let ended = self.seed.clock.now();
         self.pace.finished(started.mono, ended.mono);
-        (self.faults, self.fenced) = (0, false);
+        (self.faults, self.fenced) = (0, 0);
         self.metrics.commits.inc();
         self.tx.take_buried().into_iter().for_each(|code| self.metrics.dead_letter(code));
         self.metrics.written.inc_by(written as u64);
