@@ -1,6 +1,8 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
+mod brokers;
 mod chaos;
+mod cluster;
 mod collector;
 mod conformance;
 mod console;
@@ -8,6 +10,7 @@ mod dead_letters;
 mod faults;
 mod kills;
 mod lost;
+mod members;
 mod notices;
 mod processes;
 mod protocol;
@@ -19,6 +22,7 @@ mod settings;
 mod standby;
 mod story;
 mod streams;
+mod sums;
 mod tables;
 mod tools;
 mod traces;
