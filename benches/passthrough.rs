@@ -70,14 +70,14 @@ fn ours(arguments: &Arguments) {
     let mut config = ProcessConfig { brokers: arguments.need("brokers").to_owned(), ..ProcessConfig::default() };
     config.state.dir = arguments.need("dir").into();
     let (input, output) = (TopicName::new(arguments.need("input")), TopicName::new(arguments.need("output")));
-    shown(passthrough::ours(config, &input, &output, arguments.number("records", 0)));
+    shown(passthrough::ours(config, &input, &output, arguments.number("records", 0), &()));
 }
 
 /// The least that a correct processor does by hand.
 fn bare(arguments: &Arguments) {
     let cluster = RdCluster::new(RdConfig::new(arguments.need("brokers"))).unwrap_or_else(|e| panic!("{e}"));
     let (input, output) = (TopicName::new(arguments.need("input")), TopicName::new(arguments.need("output")));
-    shown(passthrough::bare(&cluster, &input, &output, arguments.number("records", 0)));
+    shown(passthrough::bare(&cluster, &input, &output, arguments.number("records", 0), &()));
 }
 
 fn shown(run: readback::error::Result<Run>) {

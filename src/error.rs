@@ -271,6 +271,10 @@ pub mod codes {
         CANCELLED = 711;
         /// A request that means the same as an earlier one.
         SAME_MEANING = 712;
+        /// A call of a plan whose predecessor did not happen.
+        CALL_LEFT_OUT = 713;
+        /// The calls of a plan ended differently.
+        PLAN_PARTIAL = 714;
         /// A dead letter that can't go back.
         REPLAY_REFUSED = 720;
         /// A dead letter that was replayed already.

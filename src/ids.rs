@@ -186,6 +186,12 @@ impl OperationId {
     pub fn child(&self, n: u32) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}{n}"))
     }
+    /// Which call of its keeper's plan this is; none where it is no call.
+    pub fn child_number(&self) -> Option<u32> {
+        let keeper = self.keeper();
+        let rest = self.as_str().strip_prefix(keeper.as_str())?.strip_prefix(DERIVED)?;
+        rest.parse().ok().filter(|_| rest.bytes().all(|b| b.is_ascii_digit()))
+    }
     /// This operation's compensation.
     pub fn undo(&self) -> OperationId {
         OperationId::from(format!("{self}{DERIVED}undo"))
@@ -348,6 +354,9 @@ mod tests {
             assert!(d.is_derived() && d.replay_number().is_none());
         }
         assert_eq!((op.undo().undoes(), op.plan().undoes()), (Some(op.clone()), None));
+        assert_eq!([op.child(3), op.clone(), op.undo(), op.child(3).undo()].map(|o| o.child_number()), [Some(3), None, None, None]);
+        assert_eq!((op.replay(2).child(1).child_number(), op.replay(2).child_number()), (Some(1), None));
+        assert_eq!((op.child(3).undo().keeper(), op.replay(2).child(1).keeper()), (op.clone(), op.replay(2)));
         let again = op.replay(2);
         assert_eq!((again.root(), again.keeper(), again.replay_number()), (op.clone(), again.clone(), Some(2)));
         assert_eq!((again.plan().root(), again.plan().keeper(), again.plan().replay_number()), (op, again, None));

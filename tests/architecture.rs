@@ -143,10 +143,11 @@ fn files_and_functions_stay_small() {
 /// If this broke, a second HTTP or Kafka client would creep in beside the one that the protocol was proved for.
 #[test]
 fn one_importer_for_each_edge() {
-    let edges: [(&str, &[&str]); 6] = [
+    let edges: [(&str, &[&str]); 7] = [
         ("rdkafka::", &["kafka/rdkafka"]),
         // The client; how connections of the one server are taken, and the frames of a stream that it answers.
         ("hyper::", &["http", "admin/listen.rs", "console/live.rs"]),
+        ("h2::", &["http"]),
         ("reqwest::", &["http"]),
         ("schema_registry_converter::", &["registry"]),
         ("fjall::", &["state"]),

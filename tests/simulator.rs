@@ -40,6 +40,12 @@ fn without_faults_each_operation_ends_as_it_is_meant_to() {
         (App::Orders, Class::Denied, Status::Denied),
         (App::Orders, Class::Refused, Status::Refused),
         (App::Orders, Class::Unanswered, Status::Expired),
+        (App::Plans, Class::Simple, Status::Confirmed),
+        (App::Plans, Class::Approved, Status::Confirmed),
+        (App::Plans, Class::DeniedByPerson, Status::Denied),
+        (App::Plans, Class::Denied, Status::Denied),
+        (App::Plans, Class::Refused, Status::Partial),
+        (App::Plans, Class::Unanswered, Status::Expired),
     ];
     let apps = Applications::new();
     for (app, class, end) in ends {
@@ -117,6 +123,7 @@ const OPERATION_RULES: &[outbox::Rule] = &[
     outbox::Rule::RevokedStays,
     outbox::Rule::RevokeForwarded,
     outbox::Rule::OnePlace,
+    outbox::Rule::NeedsFirst,
 ];
 
 /// If this broke, the simulator would be blind for what the operation record prevents.
@@ -193,7 +200,7 @@ fn c06_a_target_that_does_not_refuse_is_seen() {
 /// If this broke, `readback test` would not tell a change of behaviour from none, or the examples would not do what they say.
 #[test]
 fn recorded_runs_come_out_as_expected() {
-    for name in ["orders", "webhook", "baskets", "clicks", "pairs", "revenue"] {
+    for name in ["orders", "kits", "webhook", "baskets", "clicks", "pairs", "revenue"] {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology").join(name);
         let declared = yaml::offline(|| readback::declare::load(&dir));
         let application = declared.unwrap_or_else(|d| panic!("{name} can't be read:\n{d}")).application;

@@ -1,15 +1,24 @@
 // A real Chromium, people who sign in, and what every page is watched for.
 
-import { need } from "./world.mjs";
+import { need, PATIENCE } from "./world.mjs";
 
 const { chromium } = need("playwright-core");
 
 const FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking " +
   "--disable-component-update --disable-sync --force-color-profile=srgb --font-render-hinting=none";
 
-/** Starts a browser with a profile of its own. */
-export function launch() {
-  return chromium.launch({ executablePath: process.env.SURFACES_CHROMIUM, args: FLAGS.split(" ") });
+/** Starts a browser with a profile of its own; nothing on its pages is waited for in a hurry. */
+export async function launch() {
+  const browser = await chromium.launch({ executablePath: process.env.SURFACES_CHROMIUM, args: FLAGS.split(" "), timeout: PATIENCE });
+  for (const make of ["newContext", "newPage"]) {
+    const made = browser[make].bind(browser);
+    browser[make] = async (options) => {
+      const one = await made(options);
+      one.setDefaultTimeout(PATIENCE);
+      return one;
+    };
+  }
+  return browser;
 }
 
 export function expect(holds, what) {

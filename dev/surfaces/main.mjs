@@ -6,11 +6,14 @@ import { join } from "node:path";
 import * as actions from "./actions.mjs";
 import * as api from "./api.mjs";
 import { launch } from "./browser.mjs";
+import * as duty from "./duty.mjs";
 import * as image from "./image.mjs";
+import * as live from "./live.mjs";
 import * as look from "./look.mjs";
 import * as million from "./million.mjs";
 import * as pages from "./pages.mjs";
 import * as programs from "./programs.mjs";
+import * as second from "./second.mjs";
 import { NotTried, reuse, WORK, World } from "./world.mjs";
 
 /** Checks: name, what it does, and what must be asked for before. Those that take long begin first. */
@@ -24,15 +27,18 @@ const CHECKS = [
   ["oidc", programs, programs.oidc],
   ["pages", pages, pages.all],
   ["image", image, image.image],
+  ["second-person", second, second.second],
+  ["live", live, live.live],
   ["letters", actions, actions.letters],
   ["double-submit", actions, actions.double],
   ["stale-version", actions, actions.stale],
   ["keyboard", actions, actions.keyboard],
   ["screens", look, look.screens],
+  ["duty", duty, duty.duty],
   ["api", api, api.api],
 ];
-/** It guesses tokens, so after it whoever guesses is shut out for a minute, also where another check wants to see a guess refused. */
-const ALONE = ["api"];
+/** One after the other at the end: `duty` pauses a target; `api` guesses tokens, so after it whoever guesses is shut out for a minute. */
+const ALONE = ["duty", "api"];
 /** So many run at once. */
 const LANES = Number(process.env.SURFACES_LANES ?? 3);
 
@@ -62,10 +68,10 @@ async function check(world, prepared, [name, module, run]) {
 }
 
 /** Runs all of them, a few at once. */
-async function lanes(world, prepared, checks) {
+async function lanes(world, prepared, checks, atOnce) {
   const left = [...checks];
   const lane = async () => { while (left.length) await check(world, prepared, left.shift()); };
-  await Promise.all(Array.from({ length: LANES }, lane));
+  await Promise.all(Array.from({ length: atOnce }, lane));
 }
 
 // Whoever ends this, or no longer listens, leaves nothing running.
@@ -79,8 +85,8 @@ try {
   const prepares = [...new Set(wanted.map(([, { prepare }]) => prepare).filter(Boolean))];
   const prepared = new Map(await Promise.all(prepares.map(async (prepare) => [prepare, await prepare(world)])));
   console.log(`the world stands (${((Date.now() - began) / 1000).toFixed(1)} s)`);
-  await lanes(world, prepared, wanted.filter(([name]) => !ALONE.includes(name)));
-  await lanes(world, prepared, wanted.filter(([name]) => ALONE.includes(name)));
+  await lanes(world, prepared, wanted.filter(([name]) => !ALONE.includes(name)), LANES);
+  await lanes(world, prepared, wanted.filter(([name]) => ALONE.includes(name)), 1);
 } catch (error) {
   say("world", began, error);
 }

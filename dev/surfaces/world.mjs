@@ -16,7 +16,7 @@ const avro = need("avsc");
 const { Kafka, Partitioners, logLevel } = need("kafkajs");
 
 /** Longest wait for anything; no check depends on how long it takes. */
-const PATIENCE = 300_000;
+export const PATIENCE = 300_000;
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Tries until `f` gives something. */
@@ -73,9 +73,9 @@ class Target {
     say(200, { items: mine, next: null });
   }
 
-  /** The model: what is wanted stands in the last message. */
+  /** The model: what is wanted stands in the last message, for this one as JSON; of words it makes two bolts. */
   proposal(ask) {
-    const { want, pieces } = JSON.parse(ask.messages.at(-1).content.match(/\{.*\}/s)[0]);
+    const { want, pieces } = JSON.parse(ask.messages.at(-1).content.match(/\{.*\}/s)?.[0] ?? '{"want":"BOLT","pieces":2}');
     const plan = { sku: want, quantity: pieces, total: pieces * 10 };
     const message = { role: "assistant", content: JSON.stringify(plan) };
     return { id: "chat-1", model: "m-2", choices: [{ index: 0, finish_reason: "stop", message }], usage: { total_tokens: 812 } };
@@ -151,7 +151,13 @@ export class World {
     this.person("second", ["operator"]);
     this.file = join(this.dir, "tokens");
     this.write();
-    const started = this.run("member", ["run", this.topology, "--ordinal", "0", "--log", "info", "--state-dir", join(this.dir, "state")], {
+    this.console = await this.serve("member", this.topology);
+  }
+
+  /** A member of the topology in `dir` with its console; where that is. */
+  async serve(name, dir) {
+    const args = ["run", dir, "--ordinal", "0", "--log", "info", "--state-dir", join(this.dir, `${name}-state`)];
+    const started = this.run(name, args, {
       READBACK_ADMIN__LISTEN: "127.0.0.1:0",
       READBACK_ADMIN__CONSOLE: "true",
       READBACK_CONSOLE__TOKENS: this.file,
@@ -160,9 +166,10 @@ export class World {
       READBACK_GROUP__SESSION_TIMEOUT: "12s",
       READBACK_GROUP__TRANSACTION_TIMEOUT: "10s",
     });
-    this.console = `http://${await started.says(/address=(127\.0\.0\.1:\d+)/)}`;
+    const base = `http://${await started.says(/address=(127\.0\.0\.1:\d+)/)}`;
     await started.says(/state=Running/);
-    await until("the console has read everything", async () => (await this.get("/overview")).reading?.whole);
+    await until(`the console of ${name} has read everything`, async () => (await this.get("/overview", base)).reading?.whole);
+    return base;
   }
 
   /** Somebody with a token. */
@@ -203,7 +210,7 @@ export class World {
 
   // --- what comes from outside ---
 
-  /** Asks for orders; answers their IDs. `how` is what the target does with them. */
+  /** Asks for orders on a topic of requests; answers their IDs. `how` is what the target does with them. */
   async ask(name, count = 1, { how = {}, pieces = 3, ...fields } = {}) {
     const ids = [];
     for (let n = 1; n <= count; n++) {
@@ -216,7 +223,7 @@ export class World {
     return ids;
   }
 
-  async request({ want, pieces, sku, patience = 600_000, ...fields }) {
+  async request({ want, pieces, sku, patience = 600_000, topic = "agent.requests", ...fields }) {
     const { id, type } = this.schema.requests;
     const record = {
       message_id: randomUUID(),
@@ -236,7 +243,7 @@ export class World {
     };
     const head = Buffer.alloc(5);
     head.writeInt32BE(id, 1);
-    await this.publish("agent.requests", { key: record.operation_id, value: Buffer.concat([head, type.toBuffer(record)]) });
+    await this.publish(topic, { key: record.operation_id, value: Buffer.concat([head, type.toBuffer(record)]) });
   }
 
   publish(topic, ...messages) {
@@ -245,13 +252,13 @@ export class World {
 
   // --- what the API says ---
 
-  async get(path, who = "admin") {
-    const answer = await fetch(`${this.console}/api/v1${path}`, { headers: { authorization: `Bearer ${this.tokens[who]}` } });
+  async get(path, base = this.console) {
+    const answer = await fetch(`${base}/api/v1${path}`, { headers: { authorization: `Bearer ${this.tokens.admin}` } });
     return answer.json();
   }
 
-  operation(id) {
-    return this.get(`/operations/${encodeURIComponent(id)}`);
+  operation(id, base) {
+    return this.get(`/operations/${encodeURIComponent(id)}`, base);
   }
 
   /** Waits until all of them stand there. */

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::effects::{Attempt, AttemptState, LedgerRecord, VersionRead, VersionState};
 use crate::error::Code;
 use crate::ids::OperationKey;
-use crate::intents::{AnswerClass, Status};
+use crate::intents::{AnswerClass, CallState, PlanCall, Status};
 use crate::time::WallTime;
 
 use super::views::Seen;
@@ -47,7 +47,30 @@ pub fn as_json(key: &OperationKey, seen: &Seen) -> serde_json::Value {
         "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
         "status": seen.status().map_or("held", Status::word), "version": seen.version(), "resource": resource,
         "resource_version": resource_version, "code": code, "detail": detail, "look_at": look_at(seen), "timeline": steps,
+        "calls": calls(seen),
     })
+}
+
+/// The calls of its plan, where it has several.
+pub fn calls(seen: &Seen) -> &[PlanCall] {
+    seen.record.as_ref().map_or(&[][..], |r| r.calls.as_slice())
+}
+
+/// One call of a plan in a line: what it is, what it needs, and how it stands.
+fn call_words(call: &PlanCall) -> String {
+    let needs = if call.needs.is_empty() { String::new() } else { format!(" · needs {}", call.needs.join(", ")) };
+    let why = call.detail.as_ref().map(|d| format!(" · {d}")).unwrap_or_default();
+    let stands = call_stands(call);
+    format!("{} · {} {}#{}{needs} · {stands}{why}", call.operation_id, call.id, call.contract, call.call)
+}
+
+/// Where a call of a plan stands, in a word.
+pub fn call_stands(call: &PlanCall) -> &'static str {
+    match (call.end, call.state) {
+        (Some(end), _) => end.word(),
+        (None, CallState::Waiting) => "waiting",
+        (None, _) => "under way",
+    }
 }
 
 /// Where the target shows the effect, as its contract says.
@@ -72,6 +95,7 @@ pub fn lines(seen: &Seen) -> Vec<(WallTime, String)> {
                 format!("approved     {} · binds {} · until {}", a.approver, short(a.plan_hash.as_str()), a.expires_at),
             ));
         }
+        lines.extend(r.calls.iter().map(|c| (r.changed_at, format!("call         {}", call_words(c)))));
     }
     if let Some(l) = &seen.ledger {
         ledger_lines(l, &mut lines);

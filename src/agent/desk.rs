@@ -7,9 +7,13 @@ use serde_json::Value;
 
 use crate::contract::Parameters;
 use crate::error::{Error, Fault, Result, codes};
-use crate::ids::{OperationKey, OrderingKey, StepName};
-use crate::outbox::{CallRef, OperationRecord, Pipeline, PolicyCheck, Rendered, Renderer, Role, Settings, View};
+use crate::ids::{OperationId, OperationKey, OrderingKey, StepName};
+use crate::intents::{CallState, PlanCall};
+use crate::outbox::{
+    CallRef, CallRules, Does, OperationRecord, Pipeline, PolicyCheck, Rendered, Renderer, Role, Settings, ToolRules, View,
+};
 
+use super::dag::{self, Proposed};
 use super::proposal::ProposalSchema;
 
 /// One pipeline ready to work.
@@ -38,7 +42,28 @@ pub struct Seen {
     plan: Option<Value>,
 }
 
+/// An effect made ready.
+#[derive(Clone)]
+pub enum Made {
+    /// One call, the operation itself.
+    One(Box<Ready>),
+    /// The calls of a plan, each an operation of its own.
+    Plan(Vec<Part>),
+}
+
+/// One call of a plan made ready.
+#[derive(Clone)]
+pub struct Part {
+    /// Its name in the proposal.
+    pub id: String,
+    /// The calls that it needs.
+    pub needs: Vec<String>,
+    /// The call.
+    pub ready: Ready,
+}
+
 /// A call made ready.
+#[derive(Clone)]
 pub struct Ready {
     /// Which call.
     pub call: CallRef,
@@ -91,6 +116,8 @@ impl Desk {
         let rendered = self.renderer.render(&rules.contract, &rules.call, &key, &parameters, None)?;
         let call = CallRef {
             role: Role::Plan,
+            operation_id: key.operation,
+            action: record.request.action.clone(),
             step: rules.step.clone(),
             contract: rules.contract.clone(),
             call: rules.call.clone(),
@@ -101,25 +128,62 @@ impl Desk {
         Ok(Some(Ready { call, parameters, rendered }))
     }
 
-    /// Makes the effect of a record ready.
-    pub fn effect_call(&self, bench: &Bench, record: &OperationRecord, seen: &Seen) -> std::result::Result<Ready, String> {
-        let rules = &bench.pipeline.effect;
-        let view = seen.view(record);
-        let parameters = (rules.parameters)(&view)?;
-        let ordering_key = match (&record.ordering_key, &rules.order_by) {
+    /// Makes the effect of a record ready: its one call, or all that its proposal names.
+    pub fn effect(&self, bench: &Bench, record: &OperationRecord, seen: &Seen) -> std::result::Result<Made, String> {
+        match &bench.pipeline.effect.does {
+            Does::One(rules) => {
+                let (view, operation_id) = (seen.view(record), record.request.operation_id.clone());
+                let given = record.ordering_key.as_ref();
+                let of = Which { role: Role::Effect, operation_id, action: &record.request.action, given };
+                self.ready(bench, record, rules, of, &view).map(Box::new).map(Made::One)
+            }
+            Does::Proposed(rules) => {
+                let calls = dag::read(&(rules.list)(&seen.view(record))?, rules.most)?;
+                let parts = calls.into_iter().zip(1..).map(|(call, n)| self.part(bench, record, seen, rules, call, n));
+                parts.collect::<std::result::Result<_, _>>().map(Made::Plan)
+            }
+        }
+    }
+
+    fn part(
+        &self,
+        bench: &Bench,
+        record: &OperationRecord,
+        seen: &Seen,
+        rules: &ToolRules,
+        proposed: Proposed,
+        n: u32,
+    ) -> std::result::Result<Part, String> {
+        let tool = rules.tools.get(&proposed.tool);
+        let tool = tool.ok_or_else(|| format!("call {} names a tool that is not declared", proposed.id))?;
+        let view = View { arguments: Some(&proposed.arguments), ..seen.view(record) };
+        let operation_id = record.request.operation_id.child(n);
+        let of = Which { role: Role::Call, operation_id, action: &proposed.tool, given: None };
+        let ready = self.ready(bench, record, tool, of, &view).map_err(|words| format!("call {}: {words}", proposed.id))?;
+        Ok(Part { id: proposed.id, needs: proposed.needs, ready })
+    }
+
+    fn ready(
+        &self,
+        bench: &Bench,
+        record: &OperationRecord,
+        rules: &CallRules,
+        of: Which<'_>,
+        view: &View<'_>,
+    ) -> std::result::Result<Ready, String> {
+        let parameters = (rules.parameters)(view)?;
+        let ordering_key = match (of.given, &rules.order_by) {
             (Some(given), _) => given.clone(),
-            (None, Some(order_by)) => order_by(&view)?,
-            (None, None) => OrderingKey::new(record.request.operation_id.as_str()),
+            (None, Some(order_by)) => order_by(view)?,
+            (None, None) => OrderingKey::new(of.operation_id.as_str()),
         };
-        let rendered = self.renderer.render(
-            &rules.contract,
-            &rules.call,
-            &record.key(),
-            &parameters,
-            record.request.resource_version.as_deref(),
-        )?;
+        let key = OperationKey { operation: of.operation_id.clone(), ..record.key() };
+        let version = record.request.resource_version.as_deref();
+        let rendered = self.renderer.render(&rules.contract, &rules.call, &key, &parameters, version)?;
         let call = CallRef {
-            role: Role::Effect,
+            role: of.role,
+            operation_id: of.operation_id,
+            action: of.action.to_owned(),
             step: record.step.clone(),
             contract: rules.contract.clone(),
             call: rules.call.clone(),
@@ -128,6 +192,42 @@ impl Desk {
             other_approver: bench.pipeline.gate.as_ref().is_none_or(|g| g.other_than_requester),
         };
         Ok(Ready { call, parameters, rendered })
+    }
+}
+
+/// Which operation a call is made ready for.
+struct Which<'a> {
+    role: Role,
+    operation_id: OperationId,
+    action: &'a str,
+    given: Option<&'a OrderingKey>,
+}
+
+impl Made {
+    /// Every call.
+    pub fn all(&self) -> Vec<&Ready> {
+        match self {
+            Made::One(ready) => vec![ready],
+            Made::Plan(parts) => parts.iter().map(|p| &p.ready).collect(),
+        }
+    }
+
+    /// The calls of a plan, none begun.
+    pub fn calls(&self) -> Vec<PlanCall> {
+        let Made::Plan(parts) = self else { return Vec::new() };
+        let waiting = |p: &Part| PlanCall {
+            id: p.id.clone(),
+            operation_id: p.ready.call.operation_id.clone(),
+            tool: p.ready.call.action.clone(),
+            contract: p.ready.call.contract.clone(),
+            call: p.ready.call.call.clone(),
+            needs: p.needs.clone(),
+            state: CallState::Waiting,
+            end: None,
+            code: None,
+            detail: None,
+        };
+        parts.iter().map(waiting).collect()
     }
 }
 
@@ -141,7 +241,7 @@ impl Seen {
 
     /// The view of an expression.
     pub fn view<'a>(&'a self, record: &'a OperationRecord) -> View<'a> {
-        View { request: &record.request, input: self.input.as_ref(), plan: self.plan.as_ref() }
+        View { request: &record.request, input: self.input.as_ref(), plan: self.plan.as_ref(), arguments: None }
     }
 
     /// The proposal.

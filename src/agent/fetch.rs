@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::http::{CallLimits, Destination, Finished, HttpPort, Outgoing, Wire};
+use crate::http::{CallLimits, Destination, Finished, HttpPort, Outgoing, Via, Wire};
 use crate::intents::{Input, RenderedRequest, hex};
 
 /// How a fetch ended.
@@ -44,7 +44,7 @@ impl InputFetcher for HttpFetcher {
             return done(FetchEnd::Unusable("the locator is no URL".into()));
         };
         let limits = CallLimits { connect: self.timeout, cut: self.timeout, body: max };
-        let call = Outgoing { to: Arc::new(to), request, secret_headers: Vec::new(), not_after: None, keep: false, limits };
+        let call = Outgoing { to: Arc::new(to), request, secret_headers: Vec::new(), not_after: None, via: Via::Own, limits };
         let sha256 = input.sha256.clone().unwrap_or_default();
         self.http.start(call, Box::new(|| true), Box::new(move |finished| done(judge(&finished, &sha256, max))));
     }

@@ -1,10 +1,11 @@
 //! The way from an admitted request to its intent: plan, gate, authorize. Pure.
 
 use crate::error::codes;
+use crate::ids::PlanHash;
 use crate::intents::{AckLevel, Approval, ApprovalUse, Command, CommandKind, Return, Status};
-use crate::outbox::{Ask, Rule, Stage, Why, cut};
+use crate::outbox::{Ask, Does, Rule, Stage, Why, cut};
 
-use super::desk::{Ready, Seen};
+use super::desk::{Made, Ready, Seen};
 use super::gate::{self, Standing};
 use super::proposal::plan_hash;
 use super::step::Step;
@@ -54,7 +55,7 @@ impl Step<'_> {
         let Some(bench) = self.bench else { return self.no_pipeline() };
         let Some(rules) = &bench.pipeline.effect.duplicates else { return self.go_on() };
         match self.effect() {
-            Ok((ready, seen)) => self.compare(rules, &ready, &seen),
+            Ok((made, seen)) => self.compare(rules, &made, &seen),
             Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
         }
     }
@@ -62,23 +63,23 @@ impl Step<'_> {
     /// Renders the effect, which makes the plan: proposal, bytes and hash.
     pub(super) fn go_on(&mut self) {
         let Some(bench) = self.bench else { return self.no_pipeline() };
-        let alone = self.turn.record.earlier().is_none();
+        let alone = self.turn.record.earlier().is_none() && matches!(bench.pipeline.effect.does, Does::One(_));
         if bench.pipeline.plan.is_none() && bench.pipeline.gate.is_none() && alone {
             return match self.effect() {
-                Ok((ready, seen)) => self.authorize(ready, &seen, None),
+                Ok((made, seen)) => self.authorize(made, seen, None),
                 Err(words) => self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
             };
         }
         self.gate();
     }
 
-    fn effect(&mut self) -> Result<(Ready, Seen), String> {
+    pub(super) fn effect(&mut self) -> Result<(Made, Seen), String> {
         if let Some(rendered) = self.rendered.take() {
             return Ok(rendered);
         }
         let bench = self.bench.ok_or("the effect step is gone")?;
         let seen = Seen::of(&self.turn.record);
-        Ok((self.desk.effect_call(bench, &self.turn.record, &seen)?, seen))
+        Ok((self.desk.effect(bench, &self.turn.record, &seen)?, seen))
     }
 
     // ---- gate ----
@@ -88,18 +89,18 @@ impl Step<'_> {
     fn gate(&mut self) {
         let Some(bench) = self.bench else { return self.no_pipeline() };
         let failed = |words| Why::new(codes::PLAN_FAILED, words);
-        let (ready, seen) = match self.effect() {
+        let (made, seen) = match self.effect() {
             Ok(made) => made,
             Err(words) => return self.turn.end(Status::PlanFailed, failed(words)),
         };
-        let model = bench.pipeline.plan.as_ref().zip(bench.proposal.as_ref());
-        let hash = plan_hash(&self.turn.record, &ready, model);
+        let hash = self.hash_of(&made);
         let before = self.turn.record.plan_hash.replace(hash.clone());
         if before.as_ref() != Some(&hash) {
             let why = before
                 .map(|_| Why::new(codes::DENIED, "rendered again: the call or its contract changed, earlier approvals are void"))
                 .or_else(|| self.looks_like());
             self.turn.record.stage = Stage::Planning;
+            self.turn.record.calls = made.calls();
             self.turn.state(Status::Planned, AckLevel::Planned, why);
         }
         let required = match &bench.pipeline.gate {
@@ -115,10 +116,16 @@ impl Step<'_> {
                 let why = Why::new(codes::DENIED, format!("denied by {}", cut(&by)));
                 self.turn.end(Status::Denied, why);
             }
-            Standing::Granted(approval) if required => self.approved(ready, &seen, Some(approval)),
-            _ if !required => self.approved(ready, &seen, None),
+            Standing::Granted(approval) if required => self.approved(made, seen, Some(approval)),
+            _ if !required => self.approved(made, seen, None),
             _ => self.wait(),
         }
+    }
+
+    /// The plan's hash as all that it is made of stands now.
+    pub(super) fn hash_of(&self, made: &Made) -> PlanHash {
+        let model = self.bench.and_then(|b| b.pipeline.plan.as_ref().zip(b.proposal.as_ref()));
+        plan_hash(&self.turn.record, made, model)
     }
 
     fn wait(&mut self) {
@@ -132,9 +139,9 @@ impl Step<'_> {
         self.turn.state(Status::AwaitingApproval, AckLevel::Planned, why);
     }
 
-    fn approved(&mut self, ready: Ready, seen: &Seen, approval: Option<ApprovalUse>) {
+    fn approved(&mut self, made: Made, seen: Seen, approval: Option<ApprovalUse>) {
         self.turn.state(Status::Approved, AckLevel::Approved, None);
-        self.authorize(ready, seen, approval);
+        self.authorize(made, seen, approval);
     }
 
     /// A decision from the approvals topic; one that can't be used is answered with the reason.
@@ -153,6 +160,7 @@ impl Step<'_> {
                 return Some(Why::new(codes::COMMAND_REFUSED, words));
             }
             Stage::HandedOver => gate::after_hand_over(&mut self.turn, approval),
+            Stage::Executing => return gate::while_executing(&mut self.turn, approval),
             Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => {
                 if let Err(why) = gate::take(&mut self.turn, gate, approval) {
                     return Some(why);
@@ -170,7 +178,7 @@ impl Step<'_> {
 
     pub(super) fn command(&mut self, command: &Command) {
         let here = command.operation_id == self.turn.record.request.operation_id
-            && !matches!(self.turn.record.stage, Stage::HandedOver | Stage::Ended);
+            && !matches!(self.turn.record.stage, Stage::HandedOver | Stage::Executing | Stage::Ended);
         let id = &command.command_id;
         match (&command.approval, command.kind) {
             (Some(approval), CommandKind::ApproveLate) if here => {
@@ -189,20 +197,28 @@ impl Step<'_> {
 
     // ---- authorize ----
 
-    /// Deadline and policy as of now; then the intent, in the same transaction. The effect unit asks again before every send.
-    fn authorize(&mut self, ready: Ready, seen: &Seen, approval: Option<ApprovalUse>) {
-        let (record, now) = (&self.turn.record, self.turn.now);
-        if now >= record.request.deadline {
+    /// Deadline and policy as of now; then the intent, in the same transaction. The effect unit asks again before every send. Of a plan
+    /// of several calls all are asked before the first begins: what would be denied later is denied while nothing was done.
+    fn authorize(&mut self, made: Made, seen: Seen, approval: Option<ApprovalUse>) {
+        if self.turn.now >= self.turn.record.request.deadline {
             return self.turn.end(Status::Expired, Why::new(codes::EXPIRED, "the deadline passed before it was authorized"));
         }
-        let policy = self.bench.and_then(|b| b.pipeline.effect.policy.as_deref());
-        if let Some(policy) = policy {
-            let approver = approval.as_ref().map(|a| a.approver.as_str());
-            let ask = Ask { request: &record.request, plan: seen.plan(), parameters: &ready.parameters, approver, now };
-            if let Err(words) = self.desk.policy.allows(policy, &ask) {
-                return self.turn.end(Status::Denied, Why::new(codes::DENIED, words));
-            }
+        if let Some(why) = made.all().into_iter().find_map(|ready| self.policy(ready, &seen, approval.as_ref())) {
+            return self.turn.end(Status::Denied, why);
         }
-        self.turn.intend(ready.call, ready.rendered, approval);
+        match made {
+            Made::One(ready) => self.turn.intend(ready.call, ready.rendered, approval),
+            plan @ Made::Plan(_) => self.begin_calls((plan, seen), approval),
+        }
+    }
+
+    /// Why policy forbids a call now; `None` = it does not.
+    pub(super) fn policy(&self, ready: &Ready, seen: &Seen, approval: Option<&ApprovalUse>) -> Option<Why> {
+        let policy = self.bench?.pipeline.effect.policy.as_deref()?;
+        let (record, now) = (&self.turn.record, self.turn.now);
+        let approver = approval.map(|a| a.approver.as_str());
+        let (request, action) = (&record.request, ready.call.action.as_str());
+        let ask = Ask { request, action, plan: seen.plan(), parameters: &ready.parameters, approver, now };
+        self.desk.policy.allows(policy, &ask).err().map(|words| Why::new(codes::DENIED, words))
     }
 }

@@ -144,6 +144,51 @@ pub fn after_hand_over(turn: &mut Turn<'_>, approval: &Approval) {
     turn.forward(&owner, command);
 }
 
+/// While calls of the plan are under way: the approval is spent, once, and covers them all. A denial takes it back.
+pub fn while_executing(turn: &mut Turn<'_>, approval: &Approval) -> Option<Why> {
+    let refused = |words: &str| Some(Why::new(codes::DENIED, words));
+    let r = &turn.record;
+    let spent = r.spent.as_ref().is_some_and(|s| s.id == approval.approval_id);
+    match approval.decision {
+        Decision::Approve if spent => turn.answer(approval.approval_id.as_str(), None),
+        Decision::Approve => return refused("its plan is under way already; an approval is used once"),
+        Decision::Deny if !approval.plan_hash.is_empty() && Some(&approval.plan_hash) != r.plan_hash.as_ref() => {
+            return refused("it names another plan");
+        }
+        Decision::Revoke if !spent => {
+            turn.revoke_held(&approval.approval_id);
+            turn.answer(approval.approval_id.as_str(), None);
+        }
+        Decision::Deny | Decision::Revoke if r.spent.is_none() => return refused("it needed no approval; cancel it instead"),
+        Decision::Deny | Decision::Revoke => {
+            let command = revoke(turn, approval);
+            turn.revoke_spent(&command);
+            turn.answer(approval.approval_id.as_str(), None);
+        }
+    }
+    None
+}
+
+fn revoke(turn: &Turn<'_>, approval: &Approval) -> Command {
+    let r = &turn.record;
+    Command {
+        command_id: CommandId::from(format!("revoke/{}", approval.approval_id)),
+        kind: CommandKind::Revoke,
+        tenant: r.request.tenant.clone(),
+        operation_id: r.request.operation_id.clone(),
+        step: Some(r.step.clone()),
+        seen: None,
+        by: approval.approver.clone(),
+        second: None,
+        reason: "the approval was taken back".to_owned(),
+        evidence: None,
+        resolution: None,
+        approval: Some(approval.clone()),
+        issued_at: turn.now,
+        not_after: turn.hold_until(),
+    }
+}
+
 /// An answer that tells no state, since only the owner knows it now.
 fn note(turn: &Turn<'_>, approval: &Approval, why: &Why) -> Output {
     let r = &turn.record;
@@ -164,6 +209,7 @@ fn note(turn: &Turn<'_>, approval: &Approval, why: &Why) -> Output {
         evidence: None,
         reference: None,
         plan_hash: r.plan_hash.clone(),
+        calls: None,
         answers: Some(approval.approval_id.to_string()),
         at: turn.now,
     }))

@@ -14,7 +14,7 @@ use crate::outbox::{DuplicateRules, Likeness, Output, Role, Stage, Why};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
-use super::desk::{Ready, Seen};
+use super::desk::{Made, Seen};
 use super::proposal::canonical;
 use super::step::Step;
 
@@ -118,8 +118,8 @@ pub(super) fn happened(status: Status) -> bool {
 
 impl Step<'_> {
     /// Asks the keeper of the meaning whether an earlier operation means the same.
-    pub(super) fn compare(&mut self, rules: &DuplicateRules, ready: &Ready, seen: &Seen) {
-        let meaning = match self.meaning(rules, ready, seen) {
+    pub(super) fn compare(&mut self, rules: &DuplicateRules, made: &Made, seen: &Seen) {
+        let meaning = match self.meaning(rules, made, seen) {
             Ok(meaning) => meaning,
             Err(words) => return self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words)),
         };
@@ -130,16 +130,17 @@ impl Step<'_> {
     }
 
     /// Length-prefixed, so that no two meanings run into each other.
-    fn meaning(&self, rules: &DuplicateRules, ready: &Ready, seen: &Seen) -> Result<String, String> {
+    fn meaning(&self, rules: &DuplicateRules, made: &Made, seen: &Seen) -> Result<String, String> {
         let r = &self.turn.record.request;
-        let arguments = match &rules.by {
-            Some(by) => by(&seen.view(&self.turn.record))?,
-            None => ready.parameters.clone(),
-        };
-        let arguments = canonical(&normalised(&Value::Object(arguments.0)));
+        let compared = rules.by.as_ref().map(|by| by(&seen.view(&self.turn.record))).transpose()?;
+        let mut texts: Vec<String> = ["meaning/1", r.tenant.as_str(), r.resource.as_str(), &r.action].map(str::to_owned).into();
+        for ready in made.all() {
+            let arguments = compared.as_ref().unwrap_or(&ready.parameters).0.clone();
+            let arguments = canonical(&normalised(&Value::Object(arguments)));
+            texts.extend([ready.call.contract.to_string(), ready.call.call.to_string(), arguments]);
+        }
         let mut h = Sha256::new();
-        let call = [ready.call.contract.as_str(), ready.call.call.as_str()];
-        for text in ["meaning/1", r.tenant.as_str(), r.resource.as_str(), &r.action, call[0], call[1], &arguments] {
+        for text in texts {
             h.update((text.len() as u64).to_be_bytes());
             h.update(text.as_bytes());
         }

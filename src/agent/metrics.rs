@@ -50,11 +50,12 @@ pub(super) struct Line {
 /// What a cost is made of, in the order of [`parts`].
 const OF: [&str; 3] = ["tokens", "bytes", "tool_calls"];
 /// Stages of operations that have not ended.
-pub(super) const STAGES: [(Stage, &str); 5] = [
+pub(super) const STAGES: [(Stage, &str); 6] = [
     (Stage::Fetching, "fetching"),
     (Stage::Planning, "planning"),
     (Stage::Comparing, "comparing"),
     (Stage::Waiting, "waiting"),
+    (Stage::Executing, "executing"),
     (Stage::HandedOver, "handed_over"),
 ];
 
@@ -71,7 +72,7 @@ struct Handles {
     cost_admitted: [IntCounter; 3],
     cost_used: [IntCounter; 3],
     cost_in_flight: [IntGauge; 3],
-    open: [IntGauge; 5],
+    open: [IntGauge; 6],
     /// Operations that have not ended, by when they were admitted, all partitions of the process together.
     ages: Mutex<BTreeMap<WallTime, i64>>,
 }
@@ -119,7 +120,7 @@ impl Metrics {
     }
 
     /// Adds to what stands open of a line: operations by stage and by when they were admitted, and the cost that is in flight.
-    pub(super) fn stand(&self, line: &Line, stages: [i64; 5], ages: &BTreeMap<WallTime, i64>, cost: [i64; 3]) {
+    pub(super) fn stand(&self, line: &Line, stages: [i64; 6], ages: &BTreeMap<WallTime, i64>, cost: [i64; 3]) {
         let handles = self.handles(line);
         handles.open.iter().zip(stages).for_each(|(gauge, n)| gauge.add(n));
         handles.cost_in_flight.iter().zip(cost).for_each(|(gauge, n)| gauge.add(n));

@@ -1,8 +1,10 @@
 //! admit, plan, gate, authorize on the one operation record, and the task that keeps the records of a partition.
 
 mod admit;
+mod calls;
 mod claims;
 mod config;
+mod dag;
 mod desk;
 mod emit;
 mod fetch;
@@ -23,6 +25,7 @@ mod waiting;
 
 pub use admit::{Verdict, admit};
 pub use config::{OPERATIONS, OperationsConfig, intake_topic, subtopology, topics};
+pub use dag::MOST_CALLS;
 pub use desk::{Bench, Desk};
 pub use fetch::{FetchDone, FetchEnd, HttpFetcher, InputFetcher};
 pub use like::{ClaimEntry, Claims, normalised};

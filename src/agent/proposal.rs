@@ -11,7 +11,7 @@ use crate::ids::{PlanHash, StepName};
 use crate::intents::hex;
 use crate::outbox::{OperationRecord, PlanRules, Why};
 
-use super::desk::Ready;
+use super::desk::{Made, Ready};
 
 /// A proposal's JSON Schema, compiled. References to the outside are refused; patterns run in linear time.
 pub struct ProposalSchema {
@@ -61,26 +61,35 @@ pub fn canonical(value: &Value) -> String {
     }
 }
 
-/// The plan's hash, which an approval names: operation, canonical proposal, the call with its contract version and whole
-/// definition, the rendered request, what the model was given (prompt version,
-/// schema), and the earlier operation that means the same, so that an approval says of just that one that both are meant. Length-prefixed.
-pub fn plan_hash(record: &OperationRecord, effect: &Ready, model: Option<(&PlanRules, &ProposalSchema)>) -> PlanHash {
+/// The plan's hash, which an approval names: operation, canonical proposal, each call with its contract version and whole
+/// definition and what it needs, the rendered requests, what the model was given (prompt version, schema), and the earlier operation that means the same, so that an approval says of just that one that both are meant. Length-prefixed.
+pub fn plan_hash(record: &OperationRecord, effect: &Made, model: Option<(&PlanRules, &ProposalSchema)>) -> PlanHash {
     let mut h = Sha256::new();
     let mut field = |text: &str| {
         h.update((text.len() as u64).to_be_bytes());
         h.update(text.as_bytes());
     };
-    field("plan/1");
+    field(if matches!(effect, Made::One(_)) { "plan/1" } else { "plan/2" });
     for text in [record.request.tenant.as_str(), record.request.operation_id.as_str(), record.step.as_str()] {
         field(text);
     }
     field(record.identity_hash.as_str());
     field(record.proposal.as_deref().unwrap_or_default());
-    field(effect.call.contract.as_str());
-    field(effect.call.call.as_str());
-    field(&effect.rendered.contract_version.to_string());
-    field(&effect.rendered.definition);
-    field(&effect.rendered.request.sha256());
+    match effect {
+        Made::One(ready) => one_call(ready, &mut field),
+        Made::Plan(parts) => {
+            field(&parts.len().to_string());
+            for part in parts {
+                for text in
+                    [&part.id, part.ready.call.operation_id.as_str(), &part.ready.call.action, &part.needs.len().to_string()]
+                {
+                    field(text);
+                }
+                part.needs.iter().for_each(|id| field(id));
+                one_call(&part.ready, &mut field);
+            }
+        }
+    }
     if let Some((rules, schema)) = model {
         field(&rules.prompt_version);
         field(&schema.digest);
@@ -90,6 +99,15 @@ pub fn plan_hash(record: &OperationRecord, effect: &Ready, model: Option<(&PlanR
         field(earlier.as_str());
     }
     PlanHash::from(hex(&h.finalize()))
+}
+
+/// The call with its contract version and whole definition, and the request as it will be sent.
+fn one_call(ready: &Ready, field: &mut impl FnMut(&str)) {
+    field(ready.call.contract.as_str());
+    field(ready.call.call.as_str());
+    field(&ready.rendered.contract_version.to_string());
+    field(&ready.rendered.definition);
+    field(&ready.rendered.request.sha256());
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -25,7 +25,7 @@ struct Piece {
 /// What a line comes to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Sum {
-    stages: [i64; 5],
+    stages: [i64; 6],
     ages: BTreeMap<WallTime, i64>,
     cost: [i64; 3],
 }

@@ -2,11 +2,11 @@
 
 use crate::error::codes;
 use crate::intents::{AckLevel, Approval, Command, CommandKind, Decision, Intake, Return, ReturnKind, Status, WorkRequest};
-use crate::outbox::{Closed, DeadLetter, OperationRecord, Output, Rule, Stage, Turn, Why, message};
+use crate::outbox::{Closed, DeadLetter, Does, OperationRecord, Output, Rule, Stage, Turn, Why, message};
 use crate::time::{WallTime, show_duration};
 
 use super::admit::{Verdict, admit};
-use super::desk::{Bench, Desk, Ready, Seen};
+use super::desk::{Bench, Desk, Made, Seen};
 use super::gate;
 use super::purse::Purse;
 
@@ -73,6 +73,7 @@ pub fn advance(record: Option<OperationRecord>, event: Event, desk: &Desk, purse
     let bench = desk.bench(&record.step);
     let mut step = Step { turn: Turn::new(record, now, &desk.settings), desk, bench, rendered: None };
     let kept = step.on(event, purse);
+    step.go_through();
     step.settle(purse);
     step.settle_likeness();
     Advanced { record: kept.then_some(step.turn.record), out: step.turn.out }
@@ -113,6 +114,7 @@ fn new(intake: &Intake, asked: &WorkRequest, held: Vec<Signal>, desk: &Desk, pur
         step.turn.record.charged = cost;
     }
     step.begin(held);
+    step.go_through();
     step.settle(purse);
     step.settle_likeness();
     Advanced { record: Some(step.turn.record), out: step.turn.out }
@@ -124,7 +126,7 @@ pub(super) struct Step<'a> {
     pub(super) desk: &'a Desk,
     pub(super) bench: Option<&'a Bench>,
     /// The effect as admission rendered it, for the plan that is made of the same record at once.
-    pub(super) rendered: Option<(Ready, Seen)>,
+    pub(super) rendered: Option<(Made, Seen)>,
 }
 
 impl Step<'_> {
@@ -155,13 +157,13 @@ impl Step<'_> {
 
     /// Whether the first call can be filled in at all: else the request is invalid and uses nothing up. Answers it, where it is
     /// the effect.
-    fn renders(&self) -> Result<Option<(Ready, Seen)>, String> {
+    fn renders(&self) -> Result<Option<(Made, Seen)>, String> {
         let (Some(bench), record) = (self.bench, &self.turn.record) else { return Ok(None) };
         if record.request.input.locator.is_some() || self.desk.plan_call(bench, record)?.is_some() {
             return Ok(None);
         }
         let seen = Seen::of(record);
-        Ok(Some((self.desk.effect_call(bench, record, &seen)?, seen)))
+        Ok(Some((self.desk.effect(bench, record, &seen)?, seen)))
     }
 
     fn expired_on_arrival(&mut self) {
@@ -238,8 +240,10 @@ impl Step<'_> {
         match back.kind {
             ReturnKind::PlanAnswer => return self.plan_answer(back),
             ReturnKind::Closed => {
-                let effect = self.bench.map(|b| &b.pipeline.effect);
-                let by_answer = effect.is_some_and(|e| self.desk.renderer.confirms_by_answer(&e.contract, &e.call));
+                let by_answer = match self.bench.map(|b| &b.pipeline.effect.does) {
+                    Some(Does::One(one)) => self.desk.renderer.confirms_by_answer(&one.contract, &one.call),
+                    _ => false,
+                };
                 if let Closed::PlanLost(end) = self.turn.closed(back, by_answer) {
                     let words = format!("the model call ended as {}", end.word());
                     self.turn.end(Status::PlanFailed, Why::new(codes::PLAN_FAILED, words));
@@ -257,7 +261,8 @@ impl Step<'_> {
         let live = match record.stage {
             Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => true,
             Stage::HandedOver => !self.turn.settings.on(Rule::SilentAfterHandOver),
-            Stage::Ended => false,
+            Stage::Executing if now >= record.request.deadline => return self.deadline_of_calls(),
+            Stage::Executing | Stage::Ended => false,
         };
         if !live {
             return;

@@ -86,7 +86,7 @@ impl PolicyCheck for PolicyBook {
         let plan = Value::Object(ask.parameters.0.clone());
         let question = policy::Ask {
             requester: &ask.request.requester,
-            action: &ask.request.action,
+            action: ask.action,
             resource: ask.request.resource.as_str(),
             tenant: ask.request.tenant.as_str(),
             resource_version: ask.request.resource_version.as_deref(),

@@ -66,8 +66,10 @@ impl Deployed {
     pub fn of(application: &Application, layout: Option<&Layout>, at: WallTime) -> Self {
         let mut facts = graph(application, layout);
         for pipeline in &application.pipelines {
-            let effect = &pipeline.effect;
-            facts.push(fact("step", &pipeline.step, format!("{}#{}", effect.contract, effect.call)));
+            for (tool, effect) in pipeline.effect.calls() {
+                let name = tool.map_or_else(|| pipeline.step.to_string(), |tool| format!("{}.{tool}", pipeline.step));
+                facts.push(fact("step", name, format!("{}#{}", effect.contract, effect.call)));
+            }
             if let Some(plan) = &pipeline.plan {
                 facts.push(fact("step", &plan.step, format!("{}#{}", plan.contract, plan.call)));
                 facts.push(fact("prompt", &plan.step, format!("{} {}", plan.prompt_version, digest(&plan.prompt))));

@@ -61,6 +61,8 @@ pub struct Open {
     pub call: Option<(String, i64)>,
     /// Whether an approval was given or is waited for, and the intent is not written yet.
     pub approval: bool,
+    /// How many calls of its plan, which is under way, have not begun.
+    pub calls: usize,
 }
 
 /// What a deploy would do.
@@ -256,6 +258,11 @@ fn operations(deploy: &mut Deploy, wanted: &BTreeMap<(&str, &str), &str>, open: 
         let text =
             format!("{waiting} wait with a plan that is made anew: approvals given for it no longer bind, and are asked for again");
         deploy.add(Fate::Lost, "approvals", "waiting operations", text);
+    }
+    let calls: usize = open.iter().map(|o| o.calls).sum();
+    if voided && calls > 0 {
+        let text = format!("{calls} have not begun: what was approved is not what they would be, so they are denied");
+        deploy.add(Fate::Lost, "calls", "plans under way", text);
     }
 }
 

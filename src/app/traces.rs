@@ -1,11 +1,15 @@
 //! Where this process's traces go, by its configuration.
 
 use std::sync::Arc;
+#[cfg(feature = "otel")]
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::Registry as MetricRegistry;
 
 use crate::config::ProcessConfig;
+#[cfg(feature = "otel")]
+use crate::config::SecretRef;
 use crate::error::Result;
 use crate::http::HttpPort;
 use crate::ids::ApplicationId;
@@ -48,10 +52,7 @@ impl Traces {
         (http, runtime, metrics): (&Arc<dyn HttpPort>, &tokio::runtime::Handle, Metrics),
     ) -> Result<Self> {
         let section = &config.traces;
-        let headers = match &section.headers {
-            Some(reference) => pairs(reference.resolve()?.expose()),
-            None => Vec::new(),
-        };
+        let headers = headers(section.headers.as_ref())?;
         let mut resource = pairs(&section.resource);
         if !section.service.is_empty() {
             resource.retain(|(key, _)| key != "service.name");
@@ -96,6 +97,21 @@ impl Traces {
     }
 }
 
+/// The collector's headers, as they stand at each export. One that can't be read again stays as it was.
+#[cfg(feature = "otel")]
+fn headers(of: Option<&SecretRef>) -> Result<crate::trace::Headers> {
+    let Some(of) = of.cloned() else { return Ok(Arc::new(Vec::new)) };
+    let last = Mutex::new(of.resolve()?);
+    Ok(Arc::new(move || {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match of.resolve() {
+            Ok(now) => *last = now,
+            Err(error) => tracing::debug!(%error, "the collector's headers can't be read again; the old ones stay"),
+        }
+        pairs(last.expose())
+    }))
+}
+
 /// `name=value,name=value`, values percent-encoded, as OpenTelemetry's variables have it.
 #[cfg(feature = "otel")]
 fn pairs(text: &str) -> Vec<(String, String)> {
@@ -133,5 +149,22 @@ mod tests {
         let read = pairs(" authorization=Bearer%20abc==, x-tenant = a ,,=b,100%=5%");
         let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(read, [of("authorization", "Bearer abc=="), of("x-tenant", "a"), of("100%", "5%")]);
+    }
+
+    /// If this broke, a collector whose token has run out would get no traces until somebody restarts the member.
+    #[test]
+    fn the_collectors_headers_are_read_at_each_export() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("headers");
+        std::fs::write(&file, "authorization=Bearer%20one\n").expect("writes");
+        let now = headers(Some(&SecretRef::File(file.clone()))).expect("reads");
+        let bearer = |token: &str| vec![("authorization".to_owned(), format!("Bearer {token}"))];
+        assert_eq!(now(), bearer("one"));
+        std::fs::write(&file, "authorization=Bearer%20two\n").expect("writes");
+        assert_eq!(now(), bearer("two"));
+        std::fs::remove_file(&file).expect("is there");
+        assert_eq!(now(), bearer("two"), "it is only away");
+        assert!(headers(Some(&SecretRef::File(file))).is_err(), "at the start it must be there");
+        assert_eq!(headers(None).expect("none")(), []);
     }
 }

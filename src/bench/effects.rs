@@ -26,7 +26,7 @@ use crate::serdes::internal;
 
 use super::Ground;
 use super::ground::PARTITIONS;
-use super::measure::quantile;
+use super::measure::{Told, quantile};
 use super::passthrough::runtime;
 
 /// A topology with one effect; `APP`, `INPUT`, `RESULTS` and `DEAD` are to be replaced.
@@ -144,14 +144,14 @@ impl Took {
 ///
 /// # Errors
 /// Where the cluster or the target does not play along.
-pub fn compare(ground: &Ground, count: u64, rate: u64) -> Result<[Took; 2]> {
+pub fn compare(ground: &Ground, count: u64, rate: u64, told: &dyn Told) -> Result<[Took; 2]> {
     let http = runtime(2)?;
     let refused = |e: std::io::Error| Error::new(codes::BUG, Fault::Bug, "starting the target of the measurement").because(e);
     let listener = http.block_on(tokio::net::TcpListener::bind(("127.0.0.1", 0))).map_err(refused)?;
     let port = listener.local_addr().map_err(refused)?.port();
     http.spawn(async move { axum::serve(listener, target()).await });
-    let bare = bare(port, count, rate)?;
-    let ours = ours(ground, http.handle(), port, count, rate)?;
+    let bare = bare(port, count, rate, told)?;
+    let ours = ours(ground, http.handle(), port, (count, rate), told)?;
     Ok([bare, ours])
 }
 
@@ -165,10 +165,11 @@ fn until(at: Instant) {
 }
 
 /// The same call by hand, a connection each: no journal, no retry, no confirmation.
-fn bare(port: u16, count: u64, rate: u64) -> Result<Took> {
+fn bare(port: u16, count: u64, rate: u64, told: &dyn Told) -> Result<Took> {
     let began = Instant::now();
     let mut took = Vec::new();
     for i in 0..count {
+        told.at("bare HTTP call", i, count);
         until(due(began, i, rate));
         let sent = Instant::now();
         call(port, i)
@@ -197,7 +198,7 @@ fn call(port: u16, i: u64) -> std::io::Result<()> {
 }
 
 /// From the request on its topic to the confirmed result on another.
-fn ours(ground: &Ground, http: &tokio::runtime::Handle, port: u16, count: u64, rate: u64) -> Result<Took> {
+fn ours(ground: &Ground, http: &tokio::runtime::Handle, port: u16, pace: (u64, u64), told: &dyn Told) -> Result<Took> {
     let topics = [ground.topic("orders")?, ground.topic("results")?, ground.topic("dead")?];
     let app = format!("{}-effects", ground.run);
     ground.group(&app);
@@ -215,15 +216,16 @@ fn ours(ground: &Ground, http: &tokio::runtime::Handle, port: u16, count: u64, r
     let Some(process) = Process::start(&application, &config, &prometheus::Registry::new(), http, &stop, &waiting)? else {
         return Err(Error::new(codes::BUG, Fault::Bug, "starting a member that nobody stopped"));
     };
-    let told = stop.clone();
-    let running = std::thread::spawn(move || process.run(&told, &|_, _| {}));
-    let took = measured(ground, names, count, rate);
+    let stopped = stop.clone();
+    let running = std::thread::spawn(move || process.run(&stopped, &|_, _| {}));
+    let took = measured(ground, names, pace, told);
     stop.store(true, Ordering::Release);
     let _ = running.join();
     took
 }
 
-fn measured(ground: &Ground, [input, results, _]: [&str; 3], count: u64, rate: u64) -> Result<Took> {
+/// `count` of them at `rate` a second.
+fn measured(ground: &Ground, [input, results, _]: [&str; 3], (count, rate): (u64, u64), told: &dyn Told) -> Result<Took> {
     let mut reader = ground.cluster.reader(Isolation::Committed).map_err(error_of)?;
     let start: Vec<(Tp, NextOffset)> = (0..PARTITIONS).map(|p| (Tp::new(results, p as i32), NextOffset(0))).collect();
     reader.assign(&start).map_err(error_of)?;
@@ -255,6 +257,7 @@ fn measured(ground: &Ground, [input, results, _]: [&str; 3], count: u64, rate: u
         }
         if let Some(at) = sent.remove(result.operation_id.as_str()) {
             seen += 1;
+            told.at("Readback", seen.min(count), count);
             match began {
                 None => began = Some(Instant::now()),
                 Some(_) => took.push(at.elapsed().as_secs_f64()),

@@ -12,6 +12,8 @@ use crate::ids::{GroupId, TopicName};
 use crate::kafka::{Cluster, NewTopic, RdCluster};
 use crate::runtime::{error_of, wait_for_topic};
 
+use super::measure::Told;
+
 /// Partitions of each topic.
 pub const PARTITIONS: u32 = 4;
 
@@ -79,9 +81,12 @@ impl Ground {
     ///
     /// # Errors
     /// Where the cluster does not take them.
-    pub fn fill(&self, topic: &TopicName, count: u64, record: &dyn Fn(u64) -> (String, String)) -> Result<()> {
+    pub fn fill(&self, topic: &TopicName, count: u64, record: &dyn Fn(u64) -> (String, String), told: &dyn Told) -> Result<()> {
         let feed = self.cluster.feed(Duration::from_millis(20)).map_err(error_of)?;
         for i in 0..count {
+            if i % 1_000 == 0 {
+                told.at("writing the input", i, count);
+            }
             let (key, value) = record(i);
             feed.send(topic.as_str(), &key, &value).map_err(error_of)?;
         }

@@ -24,16 +24,27 @@ pub struct Run {
     pub rss_mb: f64,
 }
 
-/// Watches this process until `total` are through; `through` counts what is done for good.
+/// Who hears how far a measurement is; `()` does not listen.
+pub trait Told {
+    /// So many of all are done of a part.
+    fn at(&self, _part: &str, _done: u64, _all: u64) {}
+    /// A run of a side is over.
+    fn ran(&self, _side: &str, _run: &Run) {}
+}
+
+impl Told for () {}
+
+/// Watches this process until `total` are through; `through` counts what is done for good, and `told` hears of it as `part`.
 ///
 /// # Errors
 /// Where nothing moves for a minute.
-pub fn steady(total: u64, through: &dyn Fn() -> u64) -> Result<Run> {
+pub fn steady(part: &str, total: u64, through: &dyn Fn() -> u64, told: &dyn Told) -> Result<Run> {
     let look = || (Instant::now(), through(), cpu_of_self());
     let (mut moved, mut first) = ((Instant::now(), 0), None);
     loop {
         std::thread::sleep(Duration::from_millis(5));
         let now = look();
+        told.at(part, now.1.min(total), total);
         if now.1 > moved.1 {
             moved = (now.0, now.1);
         }
@@ -108,7 +119,7 @@ mod tests {
     #[test]
     fn too_few_records_are_no_measurement() {
         let through = AtomicU64::new(600);
-        let refused = steady(1_000, &|| through.fetch_add(400, Ordering::Relaxed)).expect_err("one commit took most");
+        let refused = steady("x", 1_000, &|| through.fetch_add(400, Ordering::Relaxed), &()).expect_err("one commit took most");
         assert_eq!((refused.code, refused.fault), (codes::USAGE, Fault::Configuration));
     }
 
@@ -117,7 +128,7 @@ mod tests {
     fn a_rate_counts_from_the_first_commit() {
         let through = AtomicU64::new(0);
         let next = || through.fetch_add(100, Ordering::Relaxed);
-        let run = steady(1_000, &next).expect("moves");
+        let run = steady("x", 1_000, &next, &()).expect("moves");
         assert_eq!(run.records, 900.0);
         assert!(run.per_second > 1_000.0 && run.per_second < 30_000.0, "{run:?}");
     }

@@ -15,10 +15,14 @@ use crate::serdes::Serdes;
 
 use super::Ground;
 use super::ground::PARTITIONS;
-use super::measure::{Run, steady};
+use super::measure::{Run, Told, steady};
 
 /// Both sides commit so long after the last commit ended.
 pub const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the two sides are called.
+const BARE: &str = "bare client loop";
+const OURS: &str = "Readback";
 
 /// The input's `i`th record, about 200 bytes.
 pub fn record(i: u64) -> (String, String) {
@@ -27,26 +31,26 @@ pub fn record(i: u64) -> (String, String) {
     (key, value)
 }
 
-/// Runs both sides in turns; `told` hears of each run.
+/// Runs both sides in turns.
 ///
 /// # Errors
 /// Where the cluster does not play along.
-pub fn compare(ground: &Ground, records: u64, rounds: usize, told: &dyn Fn(&str, &Run)) -> Result<[Vec<Run>; 2]> {
+pub fn compare(ground: &Ground, records: u64, rounds: usize, told: &dyn Told) -> Result<[Vec<Run>; 2]> {
     let input = ground.topic("in")?;
-    ground.fill(&input, records, &record)?;
+    ground.fill(&input, records, &record, told)?;
     let mut runs = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         let output = ground.topic(&format!("bare-{round}"))?;
         ground.group(output.as_str());
-        let bare = bare(&ground.cluster, &input, &output, records)?;
-        told("bare client loop", &bare);
+        let bare = bare(&ground.cluster, &input, &output, records, told)?;
+        told.ran(BARE, &bare);
         runs[0].push(bare);
         let output = ground.topic(&format!("readback-{round}"))?;
         ground.group(output.as_str());
         let mut config = ground.config.clone();
         config.state.dir = ground.dir.join(format!("state-{round}"));
-        let ours = ours(config, &input, &output, records)?;
-        told("Readback", &ours);
+        let ours = ours(config, &input, &output, records, told)?;
+        told.ran(OURS, &ours);
         runs[1].push(ours);
     }
     Ok(runs)
@@ -56,12 +60,13 @@ pub fn compare(ground: &Ground, records: u64, rounds: usize, told: &dyn Fn(&str,
 ///
 /// # Errors
 /// What the client says.
-pub fn bare(cluster: &RdCluster, input: &TopicName, output: &TopicName, total: u64) -> Result<Run> {
+pub fn bare(cluster: &RdCluster, input: &TopicName, output: &TopicName, total: u64, told: &dyn Told) -> Result<Run> {
     let done = Arc::new(AtomicU64::new(0));
     let copy = BareCopy { input: input.clone(), partitions: PARTITIONS, output: output.clone(), total, interval: INTERVAL };
     let (counted, cluster) = (done.clone(), cluster.clone());
     let running = std::thread::spawn(move || cluster.copy_bare(&copy, &counted));
-    let run = steady(total, &|| if running.is_finished() { total } else { done.load(Ordering::Acquire) })?;
+    let through = || if running.is_finished() { total } else { done.load(Ordering::Acquire) };
+    let run = steady(BARE, total, &through, told)?;
     running.join().map_err(|_| Error::new(codes::BUG, Fault::Bug, "running the bare loop"))?.map_err(error_of)?;
     Ok(run)
 }
@@ -70,7 +75,7 @@ pub fn bare(cluster: &RdCluster, input: &TopicName, output: &TopicName, total: u
 ///
 /// # Errors
 /// What a start says.
-pub fn ours(mut config: ProcessConfig, input: &TopicName, output: &TopicName, total: u64) -> Result<Run> {
+pub fn ours(mut config: ProcessConfig, input: &TopicName, output: &TopicName, total: u64, told: &dyn Told) -> Result<Run> {
     let builder = StreamsBuilder::new(output.as_str());
     let key = || Serdes::optional(Serdes::bytes());
     builder
@@ -86,14 +91,14 @@ pub fn ours(mut config: ProcessConfig, input: &TopicName, output: &TopicName, to
     let Some(process) = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)? else {
         return Err(Error::new(codes::BUG, Fault::Bug, "starting a member that nobody stopped"));
     };
-    let told = stop.clone();
-    let running = std::thread::spawn(move || process.run(&told, &|_, _| {}));
+    let stopped = stop.clone();
+    let running = std::thread::spawn(move || process.run(&stopped, &|_, _| {}));
     let written = || {
         let families = metrics.gather();
         let of = families.iter().filter(|f| f.name() == "readback_records_written_total");
         of.flat_map(|f| f.get_metric()).map(|m| m.get_counter().get_value() as u64).sum()
     };
-    let run = steady(total, &written);
+    let run = steady(OURS, total, &written, told);
     stop.store(true, Ordering::Release);
     let _ = running.join();
     run

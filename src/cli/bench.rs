@@ -1,5 +1,6 @@
 //! `readback bench`: what this installation does, beside the least that could be written by hand.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,11 +9,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::bench::effects::{self, Took};
-use crate::bench::measure::{Run, machine, quantile};
+use crate::bench::measure::{Run, Told, machine, quantile};
 use crate::bench::{Ground, passthrough, recorded};
 use crate::config::{environment, provenance};
 use crate::error::Result;
 
+use super::progress::Progress;
 use super::{Connection, Format, load};
 
 /// Measure this installation: records a second and the time of an effect, each beside a bare loop in the same run.
@@ -66,15 +68,14 @@ pub fn run(args: &BenchArgs, format: Format) -> Result<ExitCode> {
     let mut report = json!({ "schema": "readback.bench/1", "machine": machine, "brokers": ground.config.brokers, "local": local });
     if !args.effects {
         eprintln!("topic to topic: {} records, {} runs of each side", args.records, args.rounds);
-        let told = |side: &str, run: &Run| eprintln!("  {side}: {:.0} records/s", run.per_second);
         let rounds = usize::try_from(args.rounds).unwrap_or(1);
-        let [bare, ours] = passthrough::compare(&ground, args.records, rounds, &told)?.map(|runs| medians(&runs));
+        let [bare, ours] = passthrough::compare(&ground, args.records, rounds, &Bars::default())?.map(|runs| medians(&runs));
         report["passthrough"] = pair(&bare, &ours, &["per_second", "cpu_us"]);
         report["passthrough"]["records"] = args.records.into();
     }
     if !args.passthrough {
         eprintln!("effects: {} at {} a second, on each side", args.count, args.rate);
-        let [bare, ours] = effects::compare(&ground, args.count, args.rate)?;
+        let [bare, ours] = effects::compare(&ground, args.count, args.rate, &Bars::default())?;
         report["effects"] = pair(&took(&bare), &took(&ours), &["p50_ms", "p99_ms"]);
         report["effects"]["count"] = args.count.into();
         report["effects"]["rate"] = args.rate.into();
@@ -86,11 +87,33 @@ pub fn run(args: &BenchArgs, format: Format) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A bar for each part, one after the other; a line for each run.
+#[derive(Default)]
+struct Bars(RefCell<Option<(String, Progress)>>);
+
+impl Told for Bars {
+    fn at(&self, part: &str, done: u64, all: u64) {
+        let mut shown = self.0.borrow_mut();
+        if shown.as_ref().is_none_or(|(of, _)| of != part) {
+            *shown = None;
+            *shown = Some((part.to_owned(), Progress::of(part)));
+        }
+        if let Some((_, progress)) = shown.as_mut() {
+            progress.at(done, all);
+        }
+    }
+    fn ran(&self, side: &str, run: &Run) {
+        // The bar is gone before its line comes.
+        *self.0.borrow_mut() = None;
+        eprintln!("  {side}: {:.0} records/s", run.per_second);
+    }
+}
+
 /// What a topology costs by itself.
 fn offline(topology: &Path, format: Format) -> Result<ExitCode> {
     let application = load::offline(topology)?.application;
     let dir = if topology.is_dir() { topology.to_owned() } else { topology.with_file_name("") };
-    let ([bare, ours], inputs) = recorded::compare(&application, &dir, Duration::from_secs(3))?;
+    let ([bare, ours], inputs) = recorded::compare(&application, &dir, Duration::from_secs(3), &Bars::default())?;
     let cost = |c: &recorded::Cost| json!({ "cpu_us": c.cpu_us });
     let mut report = json!({ "schema": "readback.bench/1", "machine": machine(), "application": application.id });
     report["recorded"] = pair(&cost(&bare), &cost(&ours), &["cpu_us"]);

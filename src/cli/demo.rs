@@ -53,6 +53,7 @@ pub fn run(args: &DemoArgs, format: Format) -> Result<ExitCode> {
     let work = Work::new()?;
     let mut options = DemoOptions::new(args.seed, args.operations.get());
     options.slow = args.slow;
+    options.bar = matches!(format, Format::Table);
     options.prefix.clone_from(&args.prefix);
     options.patience = Duration::from_secs(150) * if args.slow { 2 } else { 1 };
     let report = match told(&stack_options, &options, &work.0) {

@@ -122,6 +122,7 @@ fn of(step: &str, seen: &Seen) -> Option<Open> {
         status: status.word(),
         call: seen.ledger.as_ref().filter(|l| l.open()).map(|l| (format!("{}#{}", l.contract, l.call), l.contract_version)),
         approval: seen.record.as_ref().is_some_and(waits),
+        calls: seen.record.as_ref().map_or(0, |r| r.calls.iter().filter(|c| c.waits() && r.stage == Stage::Executing).count()),
     })
 }
 

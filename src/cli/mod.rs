@@ -146,6 +146,7 @@ pub fn main() -> ExitCode {
     if let Err(e) = output::init_logs(&cli.log, cli.log_json) {
         return fail(&e, cli.output);
     }
+    progress::printing(cli.output);
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args, cli.output),
         Command::Run(args) => run::run(&args),

@@ -84,7 +84,7 @@ fn mark(what: &str) -> Option<char> {
         _ if what.starts_with(' ') => (first != "warrant").then_some('←'),
         "attempt" => words.next()?.chars().next_back(),
         "admitted" | "planned" | "approved" | "version" | "readback" => first.chars().next(),
-        "undoes" | "compensation" | "flag" => None,
+        "undoes" | "compensation" | "flag" | "call" => None,
         _ => Some('■'),
     }
 }

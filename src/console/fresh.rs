@@ -77,7 +77,10 @@ mod tests {
         assert_eq!(fresh.last(|| 7), Some(1), "nothing is made where it is good");
         let old = Arc::new(Fresh::new(Duration::ZERO));
         assert_eq!((old.get(make).expect("made"), old.get(make).expect("made anew")), (2, 3));
-        assert_eq!(old.last(|| 9), Some(3), "it does not wait");
+        let (go, gate) = std::sync::mpsc::channel();
+        let slow = move || gate.recv().map_or(0, |()| 9);
+        assert_eq!(old.last(slow), Some(3), "it does not wait");
+        go.send(()).expect("somebody makes it");
         let later = std::iter::repeat_with(|| old.last(|| 9)).find(|value| *value != Some(3));
         assert_eq!(later, Some(Some(9)));
     }

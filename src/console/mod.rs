@@ -132,8 +132,6 @@ pub struct Console {
     clock: SharedClock,
 }
 
-/// Shortest secret that sessions may be signed with.
-const SECRET: usize = 32;
 /// How long an order waits for its answer, as `readback ops` does.
 const ANSWER: Duration = Duration::from_secs(20);
 /// How long the body of a request may take.
@@ -157,15 +155,12 @@ impl Console {
         }
         let people = settings.tokens.as_deref().map(People::open).transpose()?;
         let oidc = settings.oidc.as_ref().map(Oidc::new).transpose()?;
-        let secret = settings.session_secret.as_ref().map(SecretRef::resolve).transpose()?;
-        if secret.as_ref().is_some_and(|s| s.expose().len() < SECRET) {
-            return Err(Error::new(codes::BAD_VALUE, Fault::Configuration, "reading console.session_secret")
-                .because("it is shorter than 32 bytes: whoever has a cookie could find it, and sign cookies of others")
-                .next("make one by `openssl rand -hex 32`"));
-        }
-        let sessions = Arc::new(Sessions::new(secret.as_ref().map(crate::config::Secret::expose), settings.session));
+        let sessions = Arc::new(match &settings.session_secret {
+            Some(of) => Sessions::following(of.clone(), settings.session)?,
+            None => Sessions::new(None, settings.session),
+        });
         let waiters = Arc::<Waiters>::default();
-        let shared = secret.is_some() && (people.is_some() || oidc.is_some());
+        let shared = settings.session_secret.is_some() && (people.is_some() || oidc.is_some());
         let ears = Ears { sessions: sessions.clone(), waiters: waiters.clone(), clock: clock.clone() };
         Ok(Self {
             app: app.clone(),

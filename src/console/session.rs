@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hmac::Mac;
 use sha2::{Digest, Sha256};
 
+use crate::config::{Secret, SecretRef};
+use crate::error::{Error, Fault, Result, codes};
 use crate::intents::{hex, unhex};
 use crate::time::WallTime;
 
@@ -36,9 +38,57 @@ impl Claim {
     }
 }
 
+/// Shortest secret that sessions may be signed with.
+const SHORTEST: usize = 32;
+/// How long a secret is taken to be as it was; a page signs several times.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// What is signed with.
+enum Key {
+    /// As long as the process lives.
+    Fixed(Vec<u8>),
+    /// What a reference holds: once it holds another secret, everything that was signed with the one before is void.
+    Followed { of: SecretRef, held: Mutex<(Instant, Secret)> },
+}
+
+impl Key {
+    /// Reads it again, now and then. What can't be read, or is too short, changes nothing: nobody is signed out by a slip.
+    fn now(&self) -> Vec<u8> {
+        let (of, held) = match self {
+            Key::Fixed(key) => return key.clone(),
+            Key::Followed { of, held } => (of, held),
+        };
+        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.0.elapsed() >= KEPT {
+            held.0 = Instant::now();
+            match read(of) {
+                Ok(secret) if secret != held.1 => {
+                    tracing::info!("console.session_secret has changed: everybody signs in again");
+                    held.1 = secret;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "console.session_secret can't be read again; sessions go on under the old one")
+                }
+            }
+        }
+        held.1.expose().as_bytes().to_vec()
+    }
+}
+
+fn read(of: &SecretRef) -> Result<Secret> {
+    let secret = of.resolve()?;
+    if secret.expose().len() < SHORTEST {
+        return Err(Error::new(codes::BAD_VALUE, Fault::Configuration, "reading console.session_secret")
+            .because("it is shorter than 32 bytes: whoever has a cookie could find it, and sign cookies of others")
+            .next("make one by `openssl rand -hex 32`"));
+    }
+    Ok(secret)
+}
+
 /// Makes and reads cookies.
 pub struct Sessions {
-    key: Vec<u8>,
+    key: Key,
     /// How long one lasts.
     pub lasts: Duration,
     /// Sessions that were ended by their person, and sign-ins that were used, until they would have expired.
@@ -48,8 +98,17 @@ pub struct Sessions {
 impl Sessions {
     /// Signed under `key`; without one under a key that lives as long as the process.
     pub fn new(key: Option<&str>, lasts: Duration) -> Self {
-        let key = key.map_or_else(secret, str::to_owned).into_bytes();
+        let key = Key::Fixed(key.map_or_else(secret, str::to_owned).into_bytes());
         Self { key, lasts, ended: Mutex::default() }
+    }
+
+    /// Signed under the secret that stands there, now and later.
+    ///
+    /// # Errors
+    /// `MISSING_SECRET`; `BAD_VALUE` for one that is too short.
+    pub fn following(of: SecretRef, lasts: Duration) -> Result<Self> {
+        let held = Mutex::new((Instant::now(), read(&of)?));
+        Ok(Self { key: Key::Followed { of, held }, lasts, ended: Mutex::default() })
     }
 
     /// A cookie's value for somebody who has just signed in.
@@ -101,11 +160,11 @@ impl Sessions {
 
     /// A signature of ours over `text`, for one purpose.
     pub(super) fn sign(&self, what: &str, text: &str) -> String {
-        hex(&mac(&self.key, &format!("{what}|{text}")).finalize().into_bytes())
+        hex(&mac(&self.key.now(), &format!("{what}|{text}")).finalize().into_bytes())
     }
     /// Whether a signature is ours, for this purpose.
     pub(super) fn holds(&self, what: &str, text: &str, signature: &str) -> bool {
-        unhex(signature).is_some_and(|s| mac(&self.key, &format!("{what}|{text}")).verify_slice(&s).is_ok())
+        unhex(signature).is_some_and(|s| mac(&self.key.now(), &format!("{what}|{text}")).verify_slice(&s).is_ok())
     }
 }
 
@@ -181,6 +240,39 @@ mod tests {
         assert_eq!(sessions.read(&format!("{body}.{}", sessions.form_token(body)), NOW), None);
         sessions.end(&claim, NOW);
         assert_eq!(sessions.read(&cookie, NOW), None);
+    }
+
+    /// If this broke, a secret that others may know would go on opening sessions until somebody restarts every member; or a file that is
+    /// being replaced would sign everybody out.
+    #[test]
+    fn sessions_end_with_the_secret_that_they_were_signed_with() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("session");
+        let write = |text: &str| std::fs::write(&file, text).expect("writes");
+        write(&"a".repeat(32));
+        let sessions = Sessions::following(SecretRef::File(file.clone()), Duration::from_secs(60)).expect("reads");
+        let begin = || sessions.begin(&mira(), NOW.plus(sessions.lasts));
+        let holds = |cookie: &str| sessions.read(cookie, NOW).is_some();
+        // As if it had been read long ago.
+        let later = || match &sessions.key {
+            Key::Followed { held, .. } => held.lock().expect("held").0 -= KEPT,
+            Key::Fixed(_) => unreachable!("it follows"),
+        };
+        let old = begin();
+        for slip in ["", "short"] {
+            write(slip);
+            later();
+            assert!(holds(&old), "{slip:?} is no secret");
+        }
+        std::fs::remove_file(&file).expect("is there");
+        later();
+        assert!(holds(&old), "it is only away");
+        write(&"b".repeat(32));
+        assert!(holds(&old), "it was read a moment ago");
+        later();
+        assert!(!holds(&old), "signed with the secret before");
+        let new = begin();
+        assert!(holds(&new) && !sessions.is_form_of(&new, &Sessions::new(Some(&"a".repeat(32)), KEPT).form_token(&new)));
     }
 
     /// If this broke, another site could send a form in the name of whoever is signed in.

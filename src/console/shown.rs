@@ -8,6 +8,7 @@ use crate::admin::views::{Seen, refusal};
 use crate::effects::{Attempt, AttemptState, LedgerRecord};
 use crate::error::Code;
 use crate::ids::OperationKey;
+use crate::intents::PlanCall;
 use crate::time::WallTime;
 
 use super::index::Listed;
@@ -124,6 +125,31 @@ pub struct Operation {
     pub flags: Vec<String>,
     /// Commands that were answered.
     pub commands: Vec<Answer>,
+    /// The calls of its plan, where it has several: each an operation of its own.
+    pub calls: Vec<Called>,
+}
+
+/// One call of a plan.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct Called {
+    /// Its name in the proposal.
+    pub id: String,
+    /// Its operation.
+    pub operation: String,
+    /// The tool that was named.
+    pub tool: String,
+    /// `orders#create`.
+    pub target: String,
+    /// The calls that must have happened before it.
+    pub needs: Vec<String>,
+    /// `waiting`, `under way`, or its end.
+    pub stands: String,
+    /// Whether it is an operation that has begun, and so can be looked at.
+    pub begun: bool,
+    /// Why it ended without having begun.
+    pub code: Option<String>,
+    /// In words.
+    pub detail: Option<String>,
 }
 
 /// A line of the timeline.
@@ -268,7 +294,22 @@ impl Operation {
             evidence: ledger.and_then(|l| l.evidence.clone()),
             flags: ledger.map(|l| l.flags.iter().map(word).collect()).unwrap_or_default(),
             commands: commands(seen),
+            calls: evidence::calls(seen).iter().map(called).collect(),
         }
+    }
+}
+
+fn called(call: &PlanCall) -> Called {
+    Called {
+        id: call.id.clone(),
+        operation: call.operation_id.to_string(),
+        tool: call.tool.clone(),
+        target: format!("{}#{}", call.contract, call.call),
+        needs: call.needs.clone(),
+        stands: evidence::call_stands(call).to_owned(),
+        begun: !call.waits() && call.code.is_none(),
+        code: call.code.clone(),
+        detail: call.detail.clone(),
     }
 }
 

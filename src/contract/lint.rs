@@ -1,7 +1,8 @@
 //! A contract that cannot carry its own promise is refused, with the reason.
 
+use super::Promise;
 use super::compiled::AnswerRule;
-use super::model::{Assumption, Call, Carrier, Completion, Confirm, Fence, Promise, Retention, Unprovable};
+use super::model::{Assumption, Call, Carrier, Completion, Confirm, Fence, Retention, Unprovable};
 use super::request::KEY;
 use super::{compensate, fence, precondition, webhook};
 use crate::config::yaml::{Diagnostics, Fields, Site};

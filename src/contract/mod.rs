@@ -11,6 +11,7 @@ mod lint;
 mod model;
 mod params;
 mod precondition;
+mod promise;
 mod read;
 mod request;
 mod shape;
@@ -27,9 +28,11 @@ pub use compensate::Undo;
 pub use judge::Verdict;
 pub use model::{
     Age, Assumption, Bound, Budget, Call, Carrier, Compensate, Completion, Confirm, Contract, Credentials, Dedupe, Fence,
-    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Promise, Readback, Retention, StampFormat, Target, Unprovable, Webhook,
+    KeyFormat, KeySpec, LaneRule, Parameters, Precondition, Protocol, Readback, Retention, StampFormat, Target, Unprovable,
+    Webhook,
 };
 pub use precondition::same_version;
+pub use promise::Promise;
 pub use shape::schema;
 pub use webhook::{Scheme, Told, Unbelieved};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::call::call;
 use super::compensate;
-use super::model::{Contract, Credentials, Target};
-use super::shape;
+use super::model::{Assumption, Call, Contract, Credentials, Protocol, Target};
+use super::{lint, shape};
 use crate::config::yaml::{self, Diagnostics, Fields, Node, Site, nearest};
 use crate::config::{Secret, SecretRef};
 use crate::error::codes;
@@ -28,7 +28,12 @@ pub(super) fn contract(root: &Node, d: &mut Diagnostics) -> Option<Contract> {
     for (name, node) in f.get("calls").and_then(|n| n.map(d)).unwrap_or_default() {
         plain_name(&name.text, node, d);
         match call(&name.text, node, no_intermediaries, d) {
-            Some(call) => drop(calls.insert(CallName::new(&name.text), call)),
+            Some(mut call) => {
+                if let (Some(node), Some((target, _))) = (f.get("target"), &target) {
+                    protocol(&mut call, target.protocol, &Fields { node }, d);
+                }
+                calls.insert(CallName::new(&name.text), call);
+            }
             None => whole = false,
         }
     }
@@ -84,7 +89,28 @@ fn target(node: &Node, d: &mut Diagnostics) -> Option<(Target, bool)> {
             Some(_) => {}
         }
     }
-    Some((Target { base_url, hosts, private, credentials: credentials.unwrap_or_default() }, none))
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
+    let protocol = word(&f, "protocol", &protocols, Protocol::Http1, d);
+    Some((Target { base_url, hosts, private, protocol, credentials: credentials.unwrap_or_default() }, none))
+}
+
+/// HTTP/2 is for calls whose copies the target drops or refuses; those rest on its word about streams too.
+fn protocol(call: &mut Call, protocol: Protocol, target: &Fields<'_>, d: &mut Diagnostics) {
+    let site = lint::at(target, "protocol");
+    match (protocol, call.promise().may_share_streams()) {
+        (Protocol::Http2, false) => lint::refuse(
+            d,
+            site,
+            &format!("`protocol: http2`, and nothing makes a copy of `{}` harmless at the target", call.name),
+            "among other streams nobody can tell whether this one is being written: `auto` keeps such calls on HTTP/1.1; else declare \
+             `dedupe` or a `fence`",
+        ),
+        (Protocol::Http1, _) | (Protocol::Auto, false) => {}
+        (Protocol::Http2 | Protocol::Auto, true) => call.assumptions.push(Assumption {
+            text: "a target that refuses an HTTP/2 stream, or names an earlier one as its last, has done nothing with it".into(),
+            at: site.to_string(),
+        }),
+    }
 }
 
 /// Whether a host is this machine, or an address of a private network, by its name alone.

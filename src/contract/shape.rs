@@ -27,6 +27,12 @@ pub(super) static TARGET: Shape = Shape {
         Key::required("hosts", Type::List(&Type::Text), "hosts that may be called; nothing is sent to any other"),
         Key::new("private", Type::Boolean, "whether private and loopback addresses may be called; default false"),
         Key::new(
+            "protocol",
+            Type::Word(&["http1", "http2", "auto"]),
+            "HTTP/1.1, HTTP/2 (without TLS by prior knowledge), or what the target chooses over TLS for calls with dedupe or a fence; \
+             default http1",
+        ),
+        Key::new(
             "intermediaries",
             Type::Word(&["none", "possible"]),
             "whether a proxy that may copy or retry requests stands before the target; default possible",

@@ -9,9 +9,11 @@ use crate::config::yaml::{Diagnostics, Fields, Name, Node};
 use crate::contract::{Contract, Parameters};
 use crate::dsl::{Defaults, KStream, MAX_INPUT, Policy, REMEMBER, input_parameters, plain_admission, request_of};
 use crate::error::{Error, codes};
-use crate::ids::{CallName, ContractName, OrderingKey, StepName};
+use crate::ids::{CallName, OrderingKey, StepName};
 use crate::intents::Intake;
-use crate::outbox::{AdmitRules, BudgetRule, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
+use crate::outbox::{
+    AdmitRules, BudgetRule, CallRules, Does, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn,
+};
 use crate::processor::ProcessorCx;
 
 use super::expr::{Expr, OPERATION, RECORD, members};
@@ -33,6 +35,9 @@ pub(super) struct Pending {
     contracts: Vec<Arc<Contract>>,
     taken: Arc<std::sync::atomic::AtomicBool>,
 }
+
+/// What an effect step calls, the contracts behind it, and the longest deadline that they take.
+pub(super) type Called = (Does, Vec<Arc<Contract>>, Duration);
 
 /// Longest wait for an approval where nothing is said.
 const EXPIRES: Duration = Duration::from_secs(30 * 60);
@@ -147,28 +152,33 @@ impl Steps<'_> {
             d.error(codes::BAD_VALUE, &name.at, "these requests have an effect already").label("one pipeline ends in one effect");
             return None;
         }
+        let policy = self.policy(&fields, d);
+        let made = match fields.get("tools") {
+            Some(tools) => self.tools(&fields, tools, p.plan.is_some(), name, d),
+            None => self.one_call(&fields, node, name, d),
+        };
+        let duplicates = duplicates(&fields, name, d)?;
+        let (policy, (does, of, deadline)) = (policy?, made?);
+        let step = StepName::new(&name.text);
+        let defaults = self.defaults(&does, &step);
+        self.lower_intake(&p.stream, p.request, &step, defaults, Given::Value);
+        let effect = EffectRules { does, policy: policy.as_ref().map(|(name, _)| name.clone()), duplicates };
+        let admit = AdmitRules { max_deadline: deadline, ..p.admit };
+        let contracts = p.contracts.into_iter().chain(of).collect();
+        self.builder.shared().pipeline(Pipeline { step, admit, plan: p.plan, gate: p.gate, effect }, contracts, policy);
+        Some(Handle::End)
+    }
+
+    /// The one call of an effect, its contract, and the longest deadline that it takes.
+    fn one_call(&mut self, fields: &Fields<'_>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Called> {
         let place = format!("{}.parameters", name.text);
         let given = fields.get("parameters").map_or(Some(Vec::new()), |n| members(n, OPERATION, &place, d));
         let order = fields.get("order_by").map(|n| Expr::compile(n, OPERATION, &format!("{}.order_by", name.text), d));
-        let (contract, call, policy) = self.target(&fields, given.as_deref(), node, d)?;
+        let (contract, call) = self.target(fields, given.as_deref(), node, d)?;
         let order_by = order.map_or(Some(None), |e| e.map(Some))?.map(ordering);
-        let duplicates = duplicates(&fields, name, d)?;
-        let step = StepName::new(&name.text);
-        self.lower_intake(&p.stream, p.request, &step, &contract.name, &call, Given::Value);
-        let max_deadline = contract.calls.get(&call)?.budget.deadline;
-        let effect = EffectRules {
-            contract: contract.name.clone(),
-            call,
-            policy: policy.as_ref().map(|(name, _)| name.clone()),
-            parameters: made_of(given?),
-            order_by,
-            duplicates,
-        };
-        let admit = AdmitRules { max_deadline, ..p.admit };
-        let mut contracts = p.contracts;
-        contracts.push(contract);
-        self.builder.shared().pipeline(Pipeline { step, admit, plan: p.plan, gate: p.gate, effect }, contracts, policy);
-        Some(Handle::End)
+        let deadline = contract.calls.get(&call)?.budget.deadline;
+        let rules = CallRules { contract: contract.name.clone(), call, parameters: made_of(given?), order_by };
+        Some((Does::One(rules), vec![contract], deadline))
     }
 
     pub(super) fn effect_of_stream(
@@ -180,31 +190,35 @@ impl Steps<'_> {
         d: &mut Diagnostics,
     ) -> Option<Handle> {
         let fields = shape::EFFECT.read(node, d)?;
+        if let Some(at) = fields.get("tools") {
+            d.error(codes::BAD_VALUE, &at.at, "`tools` need an admit step before: they come of a proposal")
+                .label("an admit step first");
+            return None;
+        }
         let request = envelope(&fields, carries, name, d);
         let remember = fields.get("remember").and_then(|n| n.duration(d)).unwrap_or(REMEMBER);
         let mapped = carries == Carries::Records;
         let (known, place) = (if mapped { RECORD } else { OPERATION }, format!("{}.parameters", name.text));
         let given = fields.get("parameters").map_or(Some(Vec::new()), |n| members(n, known, &place, d));
         let order = fields.get("order_by").map(|n| Expr::compile(n, known, &format!("{}.order_by", name.text), d));
-        let (contract, call, policy) = self.target(&fields, given.as_deref(), node, d)?;
-        let (request, given) = (request?, given?);
+        let policy = self.policy(&fields, d);
+        let (contract, call) = self.target(&fields, given.as_deref(), node, d)?;
+        let (request, given, policy) = (request?, given?, policy?);
         let order = order.map_or(Some(None), |e| e.map(Some))?;
         let duplicates = duplicates(&fields, name, d)?;
         let step = StepName::new(&name.text);
         let max_deadline = contract.calls.get(&call)?.budget.deadline;
+        let defaults = Defaults::new(&self.builder.application(), &contract.name, &call);
         let (parameters, order_by): (ViewFn<Parameters>, Option<ViewFn<OrderingKey>>) = if mapped {
-            self.lower_intake(s, request, &step, &contract.name, &call, Given::Expressions(given, order));
+            self.lower_intake(s, request, &step, defaults, Given::Expressions(given, order));
             (Arc::new(|view: &View<'_>| input_parameters(view)), None)
         } else {
-            self.lower_intake(s, request, &step, &contract.name, &call, Given::Value);
+            self.lower_intake(s, request, &step, defaults, Given::Value);
             (made_of(given), order.map(ordering))
         };
         let effect = EffectRules {
-            contract: contract.name.clone(),
-            call,
+            does: Does::One(CallRules { contract: contract.name.clone(), call, parameters, order_by }),
             policy: policy.as_ref().map(|(name, _)| name.clone()),
-            parameters,
-            order_by,
             duplicates,
         };
         let pipeline = Pipeline { step, admit: plain_admission(remember, max_deadline), plan: None, gate: None, effect };
@@ -212,23 +226,46 @@ impl Steps<'_> {
         Some(Handle::End)
     }
 
-    /// The contract's call and the policy of an effect; parameter names are compared with the contract's.
+    /// What stands in a mapped request where nothing is said: the action is the call, or the step that makes several.
+    fn defaults(&self, does: &Does, step: &StepName) -> Defaults {
+        let app = self.builder.application();
+        match does {
+            Does::One(call) => Defaults::new(&app, &call.contract, &call.call),
+            Does::Proposed(_) => Defaults { action: step.to_string(), ..Defaults::new(&app, &"".into(), &"".into()) },
+        }
+    }
+
+    /// The contract's call of an effect; parameter names are compared with the contract's.
     fn target(
         &mut self,
         fields: &Fields<'_>,
         given: Option<&[(String, Expr)]>,
         node: &Node,
         d: &mut Diagnostics,
-    ) -> Option<(Arc<Contract>, CallName, Option<(String, Policy)>)> {
-        let call = fields.get("contract").and_then(|n| self.files.call(n, d));
-        let policy = fields.get("policy").map(|n| self.files.policy(n, d));
-        let (contract, call) = call?;
+    ) -> Option<(Arc<Contract>, CallName)> {
+        for key in ["calls", "max_calls"] {
+            if let Some(at) = fields.get(key) {
+                d.error(codes::BAD_VALUE, &at.at, format!("`{key}` goes with `tools`"));
+            }
+        }
+        let Some(at) = fields.get("contract") else {
+            d.error(codes::MISSING_KEY, &node.at, "`contract` is missing")
+                .note("or `tools`, where a proposal chooses what is called");
+            return None;
+        };
+        let (contract, call) = self.files.call(at, d)?;
         if let Some(given) = given {
             let names: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
             check_names(contract.calls.get(&call)?, &names, fields.get("parameters").unwrap_or(node), d);
         }
-        let policy = policy.map_or(Some(None), |p| p.map(Some))?;
-        Some((contract, call, policy.map(|(path, text)| (path.clone(), Policy { path, text }))))
+        Some((contract, call))
+    }
+
+    /// The policy of an effect, where it has one. `None` = errors.
+    fn policy(&mut self, fields: &Fields<'_>, d: &mut Diagnostics) -> Option<Option<(String, Policy)>> {
+        let Some(node) = fields.get("policy") else { return Some(None) };
+        let (path, text) = self.files.policy(node, d)?;
+        Some(Some((path.clone(), Policy { path, text })))
     }
 
     fn proposal_schema(&self, node: &Node, d: &mut Diagnostics) -> Option<String> {
@@ -250,11 +287,9 @@ impl Steps<'_> {
         s: &KStream<Value, Value>,
         request: Option<RequestMap>,
         step: &StepName,
-        contract: &ContractName,
-        call: &CallName,
+        defaults: Defaults,
         given: Given,
     ) {
-        let defaults = Defaults::new(&self.builder.application(), contract, call);
         let (is_request, of) = (request.is_none(), step.clone());
         let step = step.clone();
         let sink = s.intake(move |r, cx| match &request {
@@ -342,14 +377,14 @@ fn texts(fields: &Fields<'_>, key: &str, d: &mut Diagnostics) -> Vec<String> {
     fields.get(key).map(Node::list).unwrap_or_default().iter().filter_map(|n| n.text(d)).collect()
 }
 
-fn made_of(all: Vec<(String, Expr)>) -> ViewFn<Parameters> {
+pub(super) fn made_of(all: Vec<(String, Expr)>) -> ViewFn<Parameters> {
     Arc::new(move |view: &View<'_>| {
         let made: Result<_, String> = all.iter().map(|(name, e)| Ok((name.clone(), e.of_operation(view)?))).collect();
         made.map(Parameters)
     })
 }
 
-fn ordering(e: Expr) -> ViewFn<OrderingKey> {
+pub(super) fn ordering(e: Expr) -> ViewFn<OrderingKey> {
     Arc::new(move |view: &View<'_>| match e.of_operation(view)? {
         Value::String(text) => Ok(OrderingKey::from(text)),
         Value::Number(n) => Ok(OrderingKey::from(n.to_string())),

@@ -1,5 +1,5 @@
 //! CEL in topologies. Compiled once, at load; over a record it sees `key`, `value`, `headers`, `record`, over an operation
-//! `request`, `input`, `plan`. What is refused is said by [`CelExpr`]: long or deep sources, loops nested deeper than two, unknown
+//! `request`, `input`, `plan`, in a tool also `arguments`. What is refused is said by [`CelExpr`]: long or deep sources, loops nested deeper than two, unknown
 //! variables.
 
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ pub(super) const MERGE: &[&str] = &["key", "left", "right"];
 pub(super) const MET: &[&str] = &["key", "value", "other", "headers", "record"];
 /// What an expression over an operation sees.
 pub(super) const OPERATION: &[&str] = &["request", "input", "plan"];
+/// What an expression of one tool sees: besides, what a proposed call gives it.
+pub(super) const TOOL: &[&str] = &["request", "input", "plan", "arguments"];
 
 /// An expression with the step that it belongs to.
 #[derive(Clone)]
@@ -48,6 +50,12 @@ impl Expr {
                 None
             }
         }
+    }
+
+    /// One that the product itself says; `None` where it does not compile.
+    pub(super) fn of(source: &str, known: &[&str], place: &str) -> Option<Expr> {
+        let cel = CelExpr::compile(source, known).ok()?;
+        Some(Expr { cel, place: place.to_owned() })
     }
 
     /// Its value over a record.
@@ -100,7 +108,9 @@ impl Expr {
             false => Value::Null,
         };
         let null = Value::Null;
-        let variables = [("request", &request), ("input", view.input.unwrap_or(&null)), ("plan", view.plan.unwrap_or(&null))];
+        let known = [("input", view.input), ("plan", view.plan), ("arguments", view.arguments)];
+        let known = known.map(|(name, value)| (name, value.unwrap_or(&null)));
+        let variables = [("request", &request), known[0], known[1], known[2]];
         f(&variables).map_err(|why| format!("{} {why}", self.place))
     }
 

@@ -9,6 +9,7 @@ mod request;
 mod shape;
 mod sources;
 mod steps;
+mod tools;
 mod value;
 
 use std::path::{Path, PathBuf};

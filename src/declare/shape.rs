@@ -237,13 +237,38 @@ pub(super) static EFFECT: Shape = Shape {
     name: "Effect",
     doc: "The border to what lies outside Kafka.",
     keys: &[
-        Key::required("contract", Type::Text, "the target's contract and call: contracts/orders.yaml#create"),
+        Key::new("contract", Type::Text, "the target's contract and call: contracts/orders.yaml#create; this or `tools`"),
+        Key::new(
+            "tools",
+            Type::Named(&Type::Map(&TOOL)),
+            "what a proposal may call, by name: several calls in one plan, approved as a whole",
+        ),
+        Key::new(
+            "calls",
+            Type::Expression,
+            "with tools: the list of {id, tool, arguments, needs}, over plan, request, input; default plan.calls",
+        ),
+        Key::new("max_calls", Type::Integer, "with tools: how many calls one plan may have, 32 at most; default 8"),
         Key::new("policy", Type::Text, "a file of Cedar policies, asked at authorize and before every send"),
         Key::new("request", Type::Map(&REQUEST), "the envelope, where no admit step stands before"),
         Key::new("parameters", Type::Named(&Type::Expression), "typed by the contract; nothing else reaches the wire"),
         Key::new("order_by", Type::Expression, "what orders effects among each other; default the operation"),
         Key::new("remember", Type::Duration, "how long a repeated operation ID is recognised; default 7d"),
         Key::new("duplicates", Type::Map(&DUPLICATES), "what means the same as an earlier operation waits for a person"),
+    ],
+};
+
+pub(super) static TOOL: Shape = Shape {
+    name: "Tool",
+    doc: "One call that a proposal may name. Each becomes an operation of its own, `<id>.<n>`.",
+    keys: &[
+        Key::required("contract", Type::Text, "the target's contract and call: contracts/travel.yaml#book"),
+        Key::new(
+            "parameters",
+            Type::Named(&Type::Expression),
+            "typed by the contract, over arguments, plan, request, input; default the arguments as they are",
+        ),
+        Key::new("order_by", Type::Expression, "what orders calls of one target among each other; default the call"),
     ],
 };
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::dsl::harness::{Harness, Written};
-use crate::intents::{Approval, Intake};
-use crate::outbox::View;
+use crate::intents::{Approval, Intake, WorkRequest};
+use crate::outbox::{Does, View};
 use crate::serdes::internal;
 
 /// The target URLs stand in variables that every test process has: any URL-like value will do for `base_url`.
@@ -26,7 +26,7 @@ fn copy(from: &Path, to: &Path) {
             continue;
         }
         let mut text = std::fs::read_to_string(entry.path()).unwrap();
-        for variable in ["NOTICES_URL", "ORDERS_URL", "MODEL_URL"] {
+        for variable in ["NOTICES_URL", "ORDERS_URL", "MODEL_URL", "MAIL_URL"] {
             text = text.replace(&format!("{{ env: {variable} }}"), "http://127.0.0.1:9");
         }
         // There is no registry here; the same records as JSON.
@@ -67,10 +67,11 @@ fn the_webhook_maps_records_to_requests() {
 
     let pipeline = &app.pipelines[0];
     let input: Value = serde_json::from_str(got.request.input.inline.as_deref().unwrap()).unwrap();
-    let view = View { request: &got.request, input: Some(&input), plan: None };
-    let parameters = (pipeline.effect.parameters)(&view).unwrap();
+    let view = View { request: &got.request, input: Some(&input), plan: None, arguments: None };
+    let effect = pipeline.effect.calls()[0].1;
+    let parameters = (effect.parameters)(&view).unwrap();
     assert_eq!(Value::Object(parameters.0.clone()), json!({"shipment": "S-1", "email": "kim@example.com"}));
-    let call = app.contracts.values().next().unwrap().calls.get(&pipeline.effect.call).unwrap();
+    let call = app.contracts.values().next().unwrap().calls.get(&effect.call).unwrap();
     assert!(call.check(&parameters).is_ok());
     let dead: Vec<_> = h.out.iter().filter(|w| w.topic == "logistics.shipments.dead").collect();
     assert_eq!(dead.len(), 1);
@@ -131,10 +132,11 @@ fn the_orders_topology_lowers_onto_one_pipeline() {
     let input = json!({"want": "SKU-1", "pieces": 3});
     for (total, needed) in [(json!(500), false), (json!(500.5), true), (json!(501), true)] {
         let proposal = json!({"sku": "SKU-1", "quantity": 3, "total": total});
-        let view = View { request: &got.request, input: Some(&input), plan: Some(&proposal) };
+        let view = View { request: &got.request, input: Some(&input), plan: Some(&proposal), arguments: None };
         assert_eq!((gate.required)(&view), Ok(needed), "{total}");
-        assert_eq!((pipeline.effect.parameters)(&view).unwrap().0, *json!({"sku": "SKU-1", "quantity": 3}).as_object().unwrap());
-        assert_eq!((pipeline.effect.order_by.as_ref().unwrap())(&view).unwrap().as_str(), "order/A-1");
+        let effect = pipeline.effect.calls()[0].1;
+        assert_eq!((effect.parameters)(&view).unwrap().0, *json!({"sku": "SKU-1", "quantity": 3}).as_object().unwrap());
+        assert_eq!((effect.order_by.as_ref().unwrap())(&view).unwrap().as_str(), "order/A-1");
         let model = (plan.parameters)(&view).unwrap();
         assert_eq!(model.0["input"], json!("{\"want\":\"SKU-1\",\"pieces\":3}"));
         assert!(app.contracts[&plan.contract].calls[&plan.call].check(&model).is_ok());
@@ -314,4 +316,64 @@ fn a_deadline_comes_from_the_content() {
     let text = text.replace("timestamp(value.dispatched_at)", "timestamp(record.timestamp)");
     let d = parse("t.yaml", &text).unwrap_err().to_string();
     assert!(d.contains("reads `record`, which is not known here"), "{d}");
+}
+
+/// If this broke, a proposal could call what nobody declared, or a tool would get other parameters than its line says.
+#[test]
+fn tools_are_what_a_proposal_may_call() {
+    let app = shipped("kits").application;
+    let pipeline = &app.pipelines[0];
+    let calls: Vec<_> =
+        pipeline.effect.calls().iter().map(|(tool, c)| format!("{}={}#{}", tool.unwrap(), c.contract, c.call)).collect();
+    assert_eq!(calls, ["order=orders#create", "tell=mail#send"]);
+    let Does::Proposed(rules) = &pipeline.effect.does else { panic!("several calls") };
+    let request: WorkRequest = serde_json::from_value(json!({
+        "operation_id": "kit-1", "message_id": "m", "attempt_id": null, "tenant": "acme", "requester": "r", "resource": "desk/1",
+        "resource_version": null, "action": "equip", "deadline": 0, "required_permissions": [], "approval_ref": null,
+        "input": {"media_type": "", "inline": null, "locator": null, "sha256": null},
+        "cost_estimate": {"tokens": 0, "bytes": 0, "tool_calls": 0}, "written_for": {"topology": null, "prompt": null, "tools": null},
+        "traceparent": null,
+    }))
+    .unwrap();
+    let plan = json!({"calls": [{"id": "a"}]});
+    let view = |arguments| View { request: &request, input: None, plan: Some(&plan), arguments: Some(arguments) };
+    let order = json!({"sku": "DESK-1", "quantity": 2});
+    assert_eq!((rules.list)(&view(&order)), Ok(json!([{"id": "a"}])));
+    assert_eq!(Value::Object((rules.tools["order"].parameters)(&view(&order)).unwrap().0), order, "as they are");
+    let tell = json!({"to": "kim@example.com", "text": "soon"});
+    assert_eq!((rules.tools["tell"].parameters)(&view(&tell)).unwrap().0["text"], json!("Your workplace is on its way: soon"));
+    assert_eq!(rules.most, 6);
+}
+
+/// If this broke, a mistyped plan of tools would start as something else.
+#[test]
+fn mistakes_in_tools_are_told_with_their_places() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/topology/kits/topology.yaml")).unwrap();
+    let told = |from: &str, to: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/kits"), dir.path());
+        assert!(text.contains(from), "{from}");
+        std::fs::write(dir.path().join("topology.yaml"), text.replace(from, to)).unwrap();
+        load(dir.path()).unwrap_err().to_string()
+    };
+    let effect = "      max_calls: 6\n";
+    for (from, to, part) in [
+        (effect, "      max_calls: 99\n", "32"),
+        (effect, "      order_by: request.resource\n", "`order_by` belongs to each of the tools here"),
+        (effect, "      contract: contracts/orders.yaml#create\n", "`contract` belongs to each of the tools here"),
+        ("        tell:\n", "        tell us:\n", "a tool's name is made of"),
+        ("arguments.to,", "argument.to,", "reads `argument`, which is not known here"),
+        ("parameters: { to:", "parameters: { too:", "parameter `too`"),
+        ("contracts/mail.yaml#send", "contracts/mail.yaml#sent", "sent"),
+    ] {
+        let shown = told(from, to);
+        assert!(shown.contains(part), "no {part:?} in\n{shown}");
+    }
+    let no_list =
+        text.replace("      calls: plan.calls", "      # calls: plan.calls").replace("    from: plan\n", "    from: admit\n");
+    let dir = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/kits"), dir.path());
+    std::fs::write(dir.path().join("topology.yaml"), no_list).unwrap();
+    let shown = load(dir.path()).unwrap_err().to_string();
+    assert!(shown.contains("`calls` is missing"), "{shown}");
 }

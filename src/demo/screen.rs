@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::time::show_duration;
@@ -113,41 +114,51 @@ fn words(outcome: &str) -> (&str, &'static str) {
     }
 }
 
-/// Live progress: one line that is rewritten on a terminal, a line now and then elsewhere.
+/// Live progress: a bar on a terminal where people read, a line now and then elsewhere.
 pub struct Progress {
-    terminal: bool,
+    bar: Option<ProgressBar>,
     slow: bool,
-    last: std::time::Instant,
+    last: Option<Instant>,
 }
 
 impl Progress {
-    /// `slow` explains each stage as it happens.
-    pub fn new(slow: bool) -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), slow, last: std::time::Instant::now() - Duration::from_secs(60) }
+    /// `slow` explains each stage as it happens; `bar` where no program reads what is printed.
+    pub fn new(slow: bool, bar: bool) -> Self {
+        let style = ProgressStyle::with_template("  {bar:24} {pos} of {len} at rest · {msg} · {elapsed}");
+        let bar =
+            style.ok().filter(|_| bar && std::io::stderr().is_terminal()).map(|style| ProgressBar::no_length().with_style(style));
+        Self { bar, slow, last: None }
     }
     /// A step that stays on the screen.
     pub fn say(&self, text: &str) {
-        let clear = if self.terminal { "\r\x1b[2K" } else { "" };
-        eprintln!("{clear}· {text}");
+        let line = || eprintln!("· {text}");
+        self.bar.as_ref().map_or_else(line, |bar| bar.suspend(line));
     }
     /// Explains, when asked to.
     pub fn explain(&self, text: &str) {
         if self.slow {
-            eprintln!("    {}", text.replace('\n', "\n    "));
+            let lines = || eprintln!("    {}", text.replace('\n', "\n    "));
+            self.bar.as_ref().map_or_else(lines, |bar| bar.suspend(lines));
             std::thread::sleep(Duration::from_secs(3));
         }
     }
-    /// The state right now.
-    pub fn tick(&mut self, text: &str) {
-        let every = if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(5) };
-        if self.last.elapsed() < every {
-            return;
+    /// The state right now: so many of all are at rest, and what else there is to say.
+    pub fn tick(&mut self, rest: usize, all: usize, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(all as u64);
+            bar.set_message(text.to_owned());
+            bar.set_position(rest as u64);
+        } else if self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(5)) {
+            self.last = Some(Instant::now());
+            eprintln!("  {text} · at rest {rest} of {all}");
         }
-        self.last = std::time::Instant::now();
-        if self.terminal {
-            eprint!("\r\x1b[2K  {text}");
-        } else {
-            eprintln!("  {text}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
         }
     }
 }

@@ -37,6 +37,8 @@ pub struct DemoOptions {
     pub operations: usize,
     /// Explains each stage as it happens.
     pub slow: bool,
+    /// Whether a terminal shows a bar: where no program reads what is printed.
+    pub bar: bool,
     /// Longest time from the first request to rest.
     pub patience: Duration,
     /// What the story itself breaks.
@@ -56,6 +58,7 @@ impl DemoOptions {
             seed,
             operations,
             slow: false,
+            bar: false,
             patience: Duration::from_secs(150),
             breaks: Breaks::Demo,
             prefix: String::new(),
@@ -104,7 +107,7 @@ pub trait Ground {
 
 /// Runs the whole story.
 pub fn run<G: Ground>(ground: &G, options: &DemoOptions, work: &Path) -> Result<Report> {
-    let progress = Progress::new(options.slow);
+    let progress = Progress::new(options.slow, options.bar);
     let cases = draw(options.seed, options.operations);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -209,7 +212,7 @@ fn play<G: Ground>(
         let last = last_status(&approver.results);
         let rest = settled(cases, &last);
         let confirmed = last.values().filter(|r| r.status == crate::intents::Status::Confirmed).count();
-        progress.tick(&format!("sent {sent} · known {} · confirmed {confirmed} · at rest {rest} of {}", last.len(), cases.len()));
+        progress.tick(rest, cases.len(), &format!("sent {sent} · known {} · confirmed {confirmed}", last.len()));
         if sent == cases.len() && rest == cases.len() && stage.over() {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use crate::contract::{Contract, Parameters};
 use crate::error::{Error, Fault, codes};
 use crate::ids::{CallName, ContractName, MessageId, OperationId, OrderingKey, Resource, StepName, Tenant, TopicName};
 use crate::intents::{Cost, Input, Intake, WorkRequest, WrittenFor, headers};
-use crate::outbox::{AdmitRules, DuplicateRules, EffectRules, Pipeline, View};
+use crate::outbox::{AdmitRules, CallRules, Does, DuplicateRules, EffectRules, Pipeline, View};
 use crate::processor::{ProcessorCx, Record};
 use crate::time::WallTime;
 
@@ -272,11 +272,13 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
             plan: None,
             gate: None,
             effect: EffectRules {
-                contract: contract.name.clone(),
-                call,
+                does: Does::One(CallRules {
+                    contract: contract.name.clone(),
+                    call,
+                    parameters: Arc::new(input_parameters),
+                    order_by: None,
+                }),
                 policy: None,
-                parameters: Arc::new(input_parameters),
-                order_by: None,
                 duplicates: effect.duplicates.map(|within| DuplicateRules { within, wait: WAIT, by: None }),
             },
         };

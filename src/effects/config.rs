@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::contract::{Contract, Credentials, Parameters, Undo};
+use crate::contract::{Contract, Credentials, Parameters, Promise, Protocol, Undo};
 use crate::error::Error;
-use crate::http::{Answer, CallLimits, Destination, HttpPort};
+use crate::http::{Answer, CallLimits, Destination, HttpPort, Via};
 use crate::ids::{ApplicationId, CallName, ContractName, StepName, TopicName, WireKey};
 use crate::intents::{AnswerClass, Cost, PublicSink, RenderedRequest, topics as names};
 use crate::kafka::Reading;
@@ -103,8 +103,10 @@ pub struct CallSpec {
     pub judge: Arc<dyn Judge>,
     /// Where calls go.
     pub to: Arc<Destination>,
-    /// Whether calls may go over kept connections; questions always may.
-    pub keep: bool,
+    /// On what calls go.
+    pub via: Via,
+    /// On what questions go: they always may share.
+    pub read_via: Via,
     /// Secrets, read at send time.
     pub credentials: Vec<Credentials>,
     /// Limits of one call.
@@ -128,12 +130,33 @@ impl CallSpec {
             rules: Rules::of(call, host),
             judge,
             to: Arc::new(Destination { base_url: t.base_url.clone(), hosts: t.hosts.clone(), private: t.private }),
-            keep: call.promise().resolves_itself(),
+            via: way(t.protocol, call.promise()),
+            read_via: way_of_questions(t.protocol),
             credentials: t.credentials.clone(),
             limits: CallLimits { connect: call.budget.connect, cut: call.budget.timeout, body: call.budget.answer },
             concurrency: call.budget.concurrency,
             pages: call.readback.as_ref().map_or(1, |r| r.pages.max(1)),
         }
+    }
+}
+
+/// What a call may go on, by what its promise rests on: a stream among others where the target makes a copy harmless, a kept connection
+/// where an unknown settles itself, else a connection of its own.
+fn way(protocol: Protocol, promise: Promise) -> Via {
+    match protocol {
+        Protocol::Http2 if promise.may_share_streams() => Via::Http2,
+        Protocol::Auto if promise.may_share_streams() => Via::Either,
+        _ if promise.resolves_itself() => Via::Kept,
+        _ => Via::Own,
+    }
+}
+
+/// What a question may go on: an unclear one proves nothing and is asked again.
+fn way_of_questions(protocol: Protocol) -> Via {
+    match protocol {
+        Protocol::Http1 => Via::Kept,
+        Protocol::Auto => Via::Either,
+        Protocol::Http2 => Via::Http2,
     }
 }
 
@@ -209,4 +232,28 @@ pub fn topics(app: &ApplicationId, partitions: u32) -> Vec<InternalTopic> {
     let kept = settings(&[("cleanup.policy", "delete"), ("retention.ms", "-1")]);
     let topic = |name, config| InternalTopic { name, partitions: Some(partitions), config, usage: TopicUse::Internal };
     vec![topic(names::outbox(app), kept.clone()), topic(names::control(app), kept.clone()), topic(names::plans(app), kept)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this broke, an effect whose unknowns wait for a person would share a connection, or one that rests on a readback would be a
+    /// stream among others.
+    #[test]
+    fn what_a_call_goes_on_follows_from_its_promise() {
+        for (promise, one, auto, two) in [
+            (Promise::AtMostOneKeyed, Via::Kept, Via::Either, Via::Http2),
+            (Promise::AtMostOneCreated, Via::Kept, Via::Either, Via::Http2),
+            (Promise::AtMostOneReadback, Via::Kept, Via::Kept, Via::Kept),
+            (Promise::AtMostOneReadbackPerson, Via::Own, Via::Own, Via::Own),
+            (Promise::AtMostOnePerson, Via::Own, Via::Own, Via::Own),
+            (Promise::DuplicatesCounted, Via::Own, Via::Own, Via::Own),
+        ] {
+            let got = [Protocol::Http1, Protocol::Auto, Protocol::Http2].map(|protocol| way(protocol, promise));
+            assert_eq!(got, [one, auto, two], "{promise:?}");
+        }
+        let questions = [Protocol::Http1, Protocol::Auto, Protocol::Http2].map(way_of_questions);
+        assert_eq!(questions, [Via::Kept, Via::Either, Via::Http2]);
+    }
 }

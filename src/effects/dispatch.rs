@@ -241,7 +241,7 @@ impl Desk {
             request,
             secret_headers: secrets,
             not_after: Some(p.not_after),
-            keep: p.spec.keep,
+            via: p.spec.via,
             limits: p.spec.limits,
         };
         let handover = Arc::clone(&p.handover);
@@ -267,7 +267,11 @@ impl Desk {
     /// Tells breaker and drift watch how an exchange went.
     pub fn report(&self, spec: &CallSpec, gate: &str, f: &Finished, class: AnswerClass, retry_at: Option<WallTime>) {
         let health = match (&f.wire, class) {
-            (Wire::NotSent(NotSent::Unresolved | NotSent::Unconnected | NotSent::Tls) | Wire::MaybeSent(_), _) => Health::Bad,
+            (
+                Wire::NotSent(NotSent::Unresolved | NotSent::Unconnected | NotSent::Tls | NotSent::NoHttp2 | NotSent::Refused)
+                | Wire::MaybeSent(_),
+                _,
+            ) => Health::Bad,
             (Wire::NotSent(_), _) => return,
             (_, AnswerClass::RetryLater) => Health::Wait(retry_at.map_or(Duration::ZERO, |t| t.since(f.ended))),
             (_, AnswerClass::Unknown) => Health::Bad,

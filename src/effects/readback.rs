@@ -49,8 +49,14 @@ impl Reading {
         let mut request = request;
         spans::tell(self.desk.shared.tracer(), self.read.trace.as_ref(), &mut request);
         self.method.clone_from(&request.method);
-        let outgoing =
-            Outgoing { to: Arc::clone(&spec.to), request, secret_headers, not_after: None, keep: true, limits: spec.limits };
+        let outgoing = Outgoing {
+            to: Arc::clone(&spec.to),
+            request,
+            secret_headers,
+            not_after: None,
+            via: spec.read_via,
+            limits: spec.limits,
+        };
         let http = Arc::clone(&self.desk.http);
         http.start(outgoing, Box::new(|| true), Box::new(move |finished| self.answered(finished)));
     }

@@ -34,6 +34,7 @@ pub fn of(r: &LedgerRecord, kind: ResultKind, at: WallTime) -> ResultRecord {
         evidence: r.evidence.clone(),
         reference: r.reference.clone(),
         plan_hash: r.plan_hash.clone(),
+        calls: None,
         answers: None,
         at,
     }

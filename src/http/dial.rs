@@ -134,8 +134,46 @@ pub(super) fn server_name(host: &str) -> std::result::Result<ServerName<'static>
     ServerName::try_from(host.to_owned()).map_err(|_| NotSent::Tls)
 }
 
-/// TLS with the public roots and, where given, those of `extra_ca` (PEM). No early data: a copy of it may be replayed.
-pub(super) fn tls_config(extra_ca: Option<&Path>) -> Result<Arc<ClientConfig>> {
+/// What is offered to the other side of a TLS connection: the two versions of HTTP, or one of them alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Offer {
+    One,
+    Either,
+    Two,
+}
+
+/// What TLS calls HTTP/2.
+pub(super) const HTTP_2: &[u8] = b"h2";
+
+/// TLS with the public roots and, where given, those of an extra authority; a configuration for each offer.
+pub(super) struct Tls {
+    one: Arc<ClientConfig>,
+    either: Arc<ClientConfig>,
+    two: Arc<ClientConfig>,
+}
+
+impl Tls {
+    pub(super) fn new(extra_ca: Option<&Path>) -> Result<Self> {
+        let config = tls_config(extra_ca)?;
+        let offering = |protocols: &[&[u8]]| {
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
+            Arc::new(config)
+        };
+        Ok(Self { one: offering(&[b"http/1.1"]), either: offering(&[HTTP_2, b"http/1.1"]), two: offering(&[HTTP_2]) })
+    }
+
+    pub(super) fn offering(&self, offer: Offer) -> Arc<ClientConfig> {
+        Arc::clone(match offer {
+            Offer::One => &self.one,
+            Offer::Either => &self.either,
+            Offer::Two => &self.two,
+        })
+    }
+}
+
+/// Without early data: a copy of it may be replayed.
+fn tls_config(extra_ca: Option<&Path>) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = extra_ca {
@@ -147,11 +185,10 @@ pub(super) fn tls_config(extra_ca: Option<&Path>) -> Result<Arc<ClientConfig>> {
         }
     }
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| Error::new(codes::BUG, Fault::Bug, "choosing TLS versions").because(e))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
 }

@@ -58,6 +58,14 @@ impl Gate {
         self.phase.store(ARMED, Ordering::Release);
     }
 
+    /// The same check for a stream, whose bytes go through a queue with those of others: from here on they may leave at any time.
+    pub(super) fn leave(&self) -> Result<(), NotSent> {
+        self.arm();
+        let passed = self.pass().is_ok();
+        self.count(1);
+        if passed { Ok(()) } else { Err(self.nothing_left().unwrap_or(NotSent::Burned)) }
+    }
+
     /// The answer came whole: the connection may end in peace. Any other end is a reset.
     pub(super) fn answered(&self) {
         self.whole.store(true, Ordering::Release);
@@ -115,29 +123,54 @@ impl Gate {
     }
 }
 
-/// A connection's socket, and the call that is on it: none while the connection is kept for the next one.
+/// Whose bytes go over a connection.
+enum On {
+    /// Nobody's: it is kept for the next call, and not a byte may leave.
+    Nobody,
+    /// Those of one call, behind its gate.
+    One(Arc<Gate>),
+    /// Those of many streams; each call was checked before its stream was queued.
+    Many,
+    /// Nobody's any more: whatever still wants to leave is refused, and the end is a reset.
+    Cut,
+}
+
+/// A connection's socket, and who is on it.
 pub(super) struct Line {
     tcp: TcpStream,
-    gate: Mutex<Option<Arc<Gate>>>,
+    on: Mutex<On>,
 }
 
 impl Line {
     pub(super) fn new(tcp: TcpStream, gate: Arc<Gate>) -> Arc<Self> {
-        Arc::new(Self { tcp, gate: Mutex::new(Some(gate)) })
+        Arc::new(Self { tcp, on: Mutex::new(On::One(gate)) })
     }
 
-    fn gate(&self) -> MutexGuard<'_, Option<Arc<Gate>>> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    fn on(&self) -> MutexGuard<'_, On> {
+        self.on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From here on its bytes are this call's.
     pub(super) fn carry(&self, gate: Arc<Gate>) {
-        *self.gate() = Some(gate);
+        *self.on() = On::One(gate);
     }
 
-    /// Its call is over, the answer whole: until the next one not a byte may leave.
+    /// What it carried is over, the answers whole: until the next call not a byte may leave. What was cut stays cut.
     pub(super) fn rest(&self) {
-        *self.gate() = None;
+        let mut on = self.on();
+        if !matches!(*on, On::Cut) {
+            *on = On::Nobody;
+        }
+    }
+
+    /// From here on it carries streams.
+    pub(super) fn share(&self) {
+        *self.on() = On::Many;
+    }
+
+    /// Not another byte enters the socket once this is back.
+    pub(super) fn cut(&self) {
+        *self.on() = On::Cut;
     }
 
     /// Whether the other side is still there and has said nothing: neither an end nor a byte waits to be read.
@@ -145,12 +178,33 @@ impl Line {
         let peeked = socket2::SockRef::from(&self.tcp).peek(&mut [MaybeUninit::uninit()]);
         matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
+
+    /// Writes what the socket takes, where whoever is on it may write.
+    fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        // Held while the socket takes its bytes: a cut is in front of them or behind.
+        let on = self.on();
+        match &*on {
+            On::Many => self.tcp.try_write(buf),
+            On::One(gate) => {
+                gate.pass()?;
+                let taken = self.tcp.try_write(buf)?;
+                gate.count(taken);
+                Ok(taken)
+            }
+            On::Nobody => Err(io::Error::other("no call is on this connection")),
+            On::Cut => Err(io::Error::other("the connection was cut")),
+        }
+    }
 }
 
 /// On a cut the connection is reset: otherwise the kernel would go on sending what it has buffered.
 impl Drop for Line {
     fn drop(&mut self) {
-        let at_peace = self.gate().as_ref().is_none_or(|gate| gate.whole.load(Ordering::Acquire));
+        let at_peace = match &*self.on() {
+            On::Nobody => true,
+            On::One(gate) => gate.whole.load(Ordering::Acquire),
+            On::Many | On::Cut => false,
+        };
         if !at_peace {
             let _ = socket2::SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
         }
@@ -178,19 +232,11 @@ impl AsyncRead for Gated {
 
 impl AsyncWrite for Gated {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(gate) = self.0.gate().clone() else {
-            return Poll::Ready(Err(io::Error::other("no call is on this connection")));
-        };
         loop {
             ready!(self.0.tcp.poll_write_ready(cx))?;
-            gate.pass()?;
-            match self.0.tcp.try_write(buf) {
-                Ok(n) => {
-                    gate.count(n);
-                    return Poll::Ready(Ok(n));
-                }
+            match self.0.write(buf) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Poll::Ready(Err(e)),
+                end => return Poll::Ready(end),
             }
         }
     }

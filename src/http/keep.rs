@@ -17,9 +17,9 @@ use super::dial::Origin;
 use super::gate::Line;
 
 /// How long a silent connection is kept: servers and proxies close theirs after two seconds and more.
-const IDLE: Duration = Duration::from_secs(1);
+pub(super) const IDLE: Duration = Duration::from_secs(1);
 /// How old a connection gets, so that a changed name or address is seen.
-const AGE: Duration = Duration::from_secs(30);
+pub(super) const AGE: Duration = Duration::from_secs(30);
 /// Most silent connections to one place.
 const MOST: usize = 256;
 

@@ -1,9 +1,12 @@
-//! The only importer of the HTTP library. What a call comes to is typed by what the wire proves, not by what a timer says.
+//! The only importer of the HTTP libraries. What a call comes to is typed by what the wire proves, not by what a timer says.
 
 mod dial;
 mod gate;
+mod hub;
 mod keep;
 mod port;
+mod stream;
+mod tap;
 mod told;
 mod trust;
 
@@ -50,6 +53,39 @@ pub struct CallLimits {
     pub body: usize,
 }
 
+/// On what a call may go. The wire proves the same on all of them; what differs is how often no answer comes, and how close to its
+/// first byte a call is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via {
+    /// HTTP/1.1, on a connection of its own.
+    Own,
+    /// HTTP/1.1, also on a connection that an earlier call left open, and leaving its own for a later one. The other side may close
+    /// such a connection just when the call leaves, and then it is *maybe sent* where one of its own would have brought an answer.
+    Kept,
+    /// HTTP/2 among other calls where the target chooses it over TLS, else as [`Via::Kept`]. A stream is checked when it is queued, not
+    /// on the socket; and a connection that breaks leaves all that is on it *maybe sent*.
+    Either,
+    /// HTTP/2 alone: without TLS by prior knowledge.
+    Http2,
+}
+
+impl Via {
+    /// Whether a connection in HTTP/1.1 may be an earlier call's, and a later one's.
+    fn keeps(self) -> bool {
+        self != Via::Own
+    }
+
+    /// Which versions the target may choose from. Without TLS there is no choice.
+    fn offer(self, tls: bool) -> dial::Offer {
+        match self {
+            Via::Own | Via::Kept => dial::Offer::One,
+            Via::Either if tls => dial::Offer::Either,
+            Via::Either => dial::Offer::One,
+            Via::Http2 => dial::Offer::Two,
+        }
+    }
+}
+
 /// A call ready to go. Not `Clone`: one hand-over, one call.
 pub struct Outgoing {
     /// Where to.
@@ -60,10 +96,8 @@ pub struct Outgoing {
     pub secret_headers: Vec<(String, String)>,
     /// Right before the first byte both clocks must still be within this window; `None` for reads.
     pub not_after: Option<Now>,
-    /// Whether it may go over a connection that an earlier call left open, and leave its own for a later one. The wire proves the
-    /// same either way; but the other side may close a kept connection just when the call leaves, and then it is *maybe sent*
-    /// where a connection of its own would have brought an answer.
-    pub keep: bool,
+    /// How it may get there.
+    pub via: Via,
     /// Limits.
     pub limits: CallLimits,
 }
@@ -97,7 +131,8 @@ impl Answer {
 /// What the wire proves about a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wire {
-    /// No byte of it left: refused, unresolved, window over, host not allowed.
+    /// No byte of it left (unresolved, refused, window over, host not allowed), or the other side has said in HTTP/2's own words that
+    /// it did nothing with it.
     NotSent(NotSent),
     /// Bytes may have left, and no whole answer came.
     MaybeSent(String),
@@ -105,7 +140,7 @@ pub enum Wire {
     Answered(Answer),
 }
 
-/// Why nothing left.
+/// Why nothing left, or nothing was done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum NotSent {
     /// The window was over before the first byte.
@@ -116,6 +151,10 @@ pub enum NotSent {
     Unconnected,
     /// TLS failed before any request byte.
     Tls,
+    /// The contract wants HTTP/2, and the other side does not speak it.
+    NoHttp2,
+    /// REFUSED_STREAM, or a GOAWAY that names an earlier stream as the last one: the other side did nothing with it.
+    Refused,
     /// The host or address is not allowed.
     Forbidden,
     /// The request can't be put on the wire (a header that is none).
@@ -132,6 +171,8 @@ impl NotSent {
             NotSent::Unresolved => "unresolved",
             NotSent::Unconnected => "unconnected",
             NotSent::Tls => "tls",
+            NotSent::NoHttp2 => "no_http2",
+            NotSent::Refused => "refused",
             NotSent::Forbidden => "forbidden",
             NotSent::Unsendable => "unsendable",
             NotSent::Burned => "burned",

@@ -1,4 +1,5 @@
-//! One call: HTTP/1.1, one exchange at a time on a connection, no redirect, no retry, no decompression, whole answers only.
+//! One call: no redirect, no retry, no decompression, whole answers only. In HTTP/1.1 one exchange at a time on a connection; in HTTP/2 as a
+//! stream among others.
 
 use std::path::Path;
 use std::pin::pin;
@@ -13,17 +14,18 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 
-use super::dial::{self, Origin, Resolver, SystemResolver};
+use super::dial::{self, Offer, Origin, Resolver, SystemResolver, Tls};
 use super::gate::{Gate, Gated, Line, Ready};
+use super::hub::Hub;
 use super::keep::{Keeper, Open, Place};
+use super::stream::{self, Seat};
 use super::{Answer, Done, Finished, HttpPort, NotSent, Outgoing, Wire};
 use crate::error::Result;
 use crate::time::{SharedClock, WallTime};
 
 /// Most bytes of an answer's head.
-const MAX_HEAD: usize = 64 * 1024;
+pub(super) const MAX_HEAD: usize = 64 * 1024;
 /// Headers that say how a message is framed: the client writes them, nobody else.
 const FRAMING: [HeaderName; 6] =
     [header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION, header::UPGRADE, header::TE];
@@ -37,8 +39,9 @@ pub struct HyperPort {
 struct Shared {
     clock: SharedClock,
     resolver: Arc<dyn Resolver>,
-    tls: Arc<ClientConfig>,
+    tls: Tls,
     keeper: Keeper,
+    hub: Hub,
 }
 
 impl HyperPort {
@@ -54,8 +57,9 @@ impl HyperPort {
         extra_ca: Option<&Path>,
         resolver: Arc<dyn Resolver>,
     ) -> Result<Self> {
-        let tls = dial::tls_config(extra_ca)?;
-        Ok(Self { runtime, shared: Arc::new(Shared { clock, resolver, tls, keeper: Keeper::default() }) })
+        let tls = Tls::new(extra_ca)?;
+        let shared = Shared { clock, resolver, tls, keeper: Keeper::default(), hub: Hub::default() };
+        Ok(Self { runtime, shared: Arc::new(shared) })
     }
 }
 
@@ -109,6 +113,14 @@ fn judged(gate: &Gate, why: &str) -> Wire {
     }
 }
 
+/// What carries a call.
+enum Carrier {
+    /// A connection with nobody else on it.
+    One(Open),
+    /// A place on a connection that is shared.
+    Many(Seat),
+}
+
 impl Shared {
     async fn exchange(self: &Arc<Self>, call: Outgoing, gate: &Arc<Gate>) -> Wire {
         let Some(origin) = Origin::parse(&call.to.base_url) else { return Wire::NotSent(NotSent::Unsendable) };
@@ -118,49 +130,112 @@ impl Shared {
         }
         let place = Place { origin, private: call.to.private };
         let mut open = match self.open(&place, &call, gate).await {
-            Ok(open) => open,
+            Ok(Carrier::One(open)) => open,
+            Ok(Carrier::Many(seat)) => {
+                let Some((head, body)) = streamed(request, &place.origin) else { return Wire::NotSent(NotSent::Unsendable) };
+                return seat.converse(head, body, &call.limits, gate).await;
+            }
             Err(reason) => return Wire::NotSent(reason),
         };
-        let wire = converse(&mut open, request, &call, gate).await;
-        if call.keep && matches!(wire, Wire::Answered(_)) && self.keeper.put(place, open).await {
+        let wire = converse(&mut open, request.map(Full::new), &call, gate).await;
+        if call.via.keeps() && matches!(wire, Wire::Answered(_)) && self.keeper.put(place, open).await {
             let shared = Arc::clone(self);
             tokio::spawn(async move { shared.keeper.look_after().await });
         }
         wire
     }
 
-    /// A connection that carries this call: a kept one where the call may use it, else one of its own.
-    async fn open(&self, place: &Place, call: &Outgoing, gate: &Arc<Gate>) -> std::result::Result<Open, NotSent> {
-        if call.keep
+    /// What carries this call: something that is open where the call may share, else a connection of its own.
+    async fn open(self: &Arc<Self>, place: &Place, call: &Outgoing, gate: &Arc<Gate>) -> std::result::Result<Carrier, NotSent> {
+        let until = Instant::now() + call.limits.connect;
+        let offer = call.via.offer(place.origin.tls);
+        let _turn = match offer {
+            Offer::One => None,
+            Offer::Either | Offer::Two => {
+                if let Some(seat) = self.hub.seat(place) {
+                    return Ok(Carrier::Many(seat));
+                }
+                let turn = timeout_at(until, self.hub.turn(place)).await.map_err(|_| NotSent::Unconnected)?;
+                // Whoever had the turn before may have left room.
+                if let Some(seat) = self.hub.seat(place) {
+                    return Ok(Carrier::Many(seat));
+                }
+                turn
+            }
+        };
+        if call.via.keeps()
             && let Some(kept) = self.keeper.take(place).await
         {
             kept.line.carry(gate.clone());
-            return Ok(kept);
+            return Ok(Carrier::One(kept));
         }
-        let until = Instant::now() + call.limits.connect;
+        self.dial(place, call, gate, offer, until).await
+    }
+
+    /// Makes a connection. Nothing of the request exists yet: whatever fails here is "not sent".
+    async fn dial(
+        self: &Arc<Self>,
+        place: &Place,
+        call: &Outgoing,
+        gate: &Arc<Gate>,
+        offer: Offer,
+        until: Instant,
+    ) -> std::result::Result<Carrier, NotSent> {
         let addresses = timeout_at(until, dial::addresses(&place.origin, &call.to, &*self.resolver));
         let addresses = addresses.await.unwrap_or(Err(NotSent::Unresolved))?;
         let line = Line::new(dial::connect(&addresses, until).await?, gate.clone());
         let gated = Gated(line.clone());
         if !place.origin.tls {
-            return shake_hands(gated, line).await;
+            return match offer {
+                Offer::Two => self.share(place, gated, line, until).await,
+                Offer::One | Offer::Either => shake_hands(gated, line).await,
+            };
         }
         let name = dial::server_name(&place.origin.host)?;
-        match timeout_at(until, TlsConnector::from(self.tls.clone()).connect(name, gated)).await {
-            Ok(Ok(stream)) => shake_hands(stream, line).await,
-            _ => Err(NotSent::Tls),
+        let Ok(Ok(tls)) = timeout_at(until, TlsConnector::from(self.tls.offering(offer)).connect(name, gated)).await else {
+            return Err(NotSent::Tls);
+        };
+        let chosen_two = tls.get_ref().1.alpn_protocol() == Some(dial::HTTP_2);
+        match offer {
+            Offer::Either | Offer::Two if chosen_two => self.share(place, tls, line, until).await,
+            Offer::Two => Err(NotSent::NoHttp2),
+            Offer::Either => {
+                self.hub.speaks_one(place);
+                shake_hands(tls, line).await
+            }
+            Offer::One => shake_hands(tls, line).await,
         }
+    }
+
+    /// Begins HTTP/2 on a connection and keeps it for others.
+    async fn share<S>(
+        self: &Arc<Self>,
+        place: &Place,
+        io: S,
+        line: Arc<Line>,
+        until: Instant,
+    ) -> std::result::Result<Carrier, NotSent>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = stream::begin(io, line, until).await?;
+        let seat = connection.seat().ok_or(NotSent::Unconnected)?;
+        if self.hub.put(place.clone(), connection) {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move { shared.hub.look_after().await });
+        }
+        Ok(Carrier::Many(seat))
     }
 }
 
-async fn shake_hands<S>(stream: S, line: Arc<Line>) -> std::result::Result<Open, NotSent>
+async fn shake_hands<S>(stream: S, line: Arc<Line>) -> std::result::Result<Carrier, NotSent>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(MAX_HEAD);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|_| NotSent::Unconnected)?;
-    Ok(Open::new(sender, async { drop(connection.await) }, line, Instant::now()))
+    Ok(Carrier::One(Open::new(sender, async { drop(connection.await) }, line, Instant::now())))
 }
 
 /// Sends the request and reads the answer, all within `cut`. A connection that is dropped without a whole answer is reset.
@@ -207,10 +282,15 @@ async fn whole(response: http::Response<Incoming>, most: usize) -> std::result::
         }
         bytes.extend_from_slice(&data);
     }
+    Ok(answer_of(&head, bytes.freeze()))
+}
+
+/// An answer that came whole.
+pub(super) fn answer_of(head: &http::response::Parts, body: Bytes) -> Answer {
     // Header values are bytes: what is no text is kept readable, never a reason to fail.
     let text = |v: &HeaderValue| String::from_utf8_lossy(v.as_bytes()).into_owned();
     let headers = head.headers.iter().map(|(n, v)| (n.as_str().to_owned(), text(v))).collect();
-    Ok(Answer { status: head.status.as_u16(), headers, body: bytes.freeze() })
+    Answer { status: head.status.as_u16(), headers, body }
 }
 
 /// The client's error without anything of the request: kinds only.
@@ -226,8 +306,8 @@ fn describe(e: &hyper::Error) -> String {
     what.to_owned()
 }
 
-/// The request as hyper takes it; `None` where it can't be put on the wire.
-fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Bytes>>> {
+/// The request as HTTP/1.1 has it; `None` where it can't be put on the wire.
+fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Bytes>> {
     let r = &call.request;
     let target = if r.query.is_empty() { r.path.clone() } else { format!("{}?{}", r.path, r.query) };
     if !target.starts_with('/') {
@@ -239,9 +319,9 @@ fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Byt
         .uri(target)
         .header(header::HOST, origin.host_header())
         .header(header::USER_AGENT, concat!("readback/", env!("CARGO_PKG_VERSION")))
-        .body(Full::new(body))
+        .body(body)
         .ok()?;
-    if !call.keep {
+    if !call.via.keeps() {
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let template = r.headers.iter().map(|p| (p.name.as_str(), p.value.as_str(), false));
@@ -257,6 +337,22 @@ fn request_of(call: &Outgoing, origin: &Origin) -> Option<http::Request<Full<Byt
         request.headers_mut().insert(name, value);
     }
     Some(request)
+}
+
+/// The same request as the head of a stream, and its body: the host stands in the address, and no header speaks of the connection.
+fn streamed(request: http::Request<Bytes>, origin: &Origin) -> Option<(http::Request<()>, Bytes)> {
+    let (mut head, body) = request.into_parts();
+    let mut uri = head.uri.into_parts();
+    uri.scheme = Some(if origin.tls { http::uri::Scheme::HTTPS } else { http::uri::Scheme::HTTP });
+    uri.authority = Some(origin.host_header().parse().ok()?);
+    head.uri = http::Uri::from_parts(uri).ok()?;
+    head.version = http::Version::HTTP_2;
+    head.headers.remove(header::HOST);
+    head.headers.remove(header::CONNECTION);
+    if !body.is_empty() {
+        head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    Some((http::Request::from_parts(head, ()), body))
 }
 
 /// Whether a call may set this header: a name that HTTP knows as one, and none that frames the message.

@@ -5,6 +5,7 @@ mod claim;
 pub mod dead;
 mod envelope;
 mod intent;
+mod plan_call;
 mod public;
 mod result;
 mod signal;
@@ -14,6 +15,7 @@ mod wire;
 pub use claim::{Claim, ClaimKind};
 pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex, unhex};
 pub use intent::{ApprovalUse, Intent, IntentKind, Pair, RenderedRequest};
+pub use plan_call::{CallState, PlanCall};
 pub use public::PublicRecord;
 pub use result::{AckLevel, Flag, ResultKind, ResultRecord, Status};
 pub use signal::{

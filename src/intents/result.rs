@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{IdentityHash, OperationId, PlanHash, Resource, StepName, Tenant};
 use crate::time::WallTime;
 
+use super::PlanCall;
+
 /// How far an operation provably got. Ordered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -206,6 +208,8 @@ pub struct ResultRecord {
     pub reference: Option<String>,
     /// The plan.
     pub plan_hash: Option<PlanHash>,
+    /// The calls of the plan and their outcomes, where it has several.
+    pub calls: Option<Vec<PlanCall>>,
     /// The message or command that this answers.
     pub answers: Option<String>,
     /// When it was decided.

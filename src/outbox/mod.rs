@@ -1,6 +1,7 @@
 //! The operation record: identity, commands, returns, intent writing. Every path to an effect passes it.
 
 pub mod commands;
+mod executing;
 mod orders;
 mod pipeline;
 mod ports;
@@ -10,7 +11,9 @@ mod rules;
 mod turn;
 
 pub use orders::cut;
-pub use pipeline::{AdmitRules, BudgetRule, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, View, ViewFn};
+pub use pipeline::{
+    AdmitRules, BudgetRule, CallRules, Does, DuplicateRules, EffectRules, GateRules, Pipeline, PlanRules, ToolRules, View, ViewFn,
+};
 pub use ports::{Ask, PolicyCheck, Rendered, Renderer};
 pub use record::{Answered, Derived, HeldApproval, Likeness, OperationRecord, Role, Stage};
 pub use returns::Closed;

@@ -75,6 +75,7 @@ impl Turn<'_> {
             return;
         }
         match self.record.stage {
+            Stage::Executing => self.command_while_executing(command),
             Stage::HandedOver => self.command_after_hand_over(command),
             Stage::Ended => self.command_after_end(command),
             Stage::Fetching | Stage::Planning | Stage::Comparing | Stage::Waiting => self.command_before_hand_over(command),
@@ -83,8 +84,11 @@ impl Turn<'_> {
 
     fn command_for_derived(&mut self, command: &Command) {
         let known = self.record.derived.iter().find(|d| d.operation_id == command.operation_id).cloned();
-        let undo = self.record.derived(Role::Effect).filter(|e| command.operation_id == e.operation_id.undo()).cloned();
+        let undo = self.record.derived.iter().find(|d| command.operation_id == d.operation_id.undo()).cloned();
         let to = known.or_else(|| undo.map(|e| Derived { role: Role::Undo, operation_id: command.operation_id.clone(), ..e }));
+        if self.command_for_waiting_call(command) {
+            return;
+        }
         match to {
             Some(d) if !d.gone && self.settings.on(Rule::RootRoutes) => self.forward(&d, command.clone()),
             _ => {

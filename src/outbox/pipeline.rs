@@ -1,5 +1,6 @@
 //! The steps that end in one effect, as a topology declares them; `admit`, `plan`, `gate` and `effect` lower onto one record.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct View<'a> {
     pub input: Option<&'a Value>,
     /// The proposal, once there is one.
     pub plan: Option<&'a Value>,
+    /// The arguments of one proposed call, in expressions of its tool.
+    pub arguments: Option<&'a Value>,
 }
 
 /// An expression over a [`View`]; the error is for people, without payload.
@@ -111,18 +114,55 @@ pub struct GateRules {
 /// The effect.
 #[derive(Clone)]
 pub struct EffectRules {
-    /// The contract and call.
-    pub contract: ContractName,
-    /// The call.
-    pub call: CallName,
+    /// What is called.
+    pub does: Does,
     /// The Cedar policy set that is asked at authorize and before every send; `None` = nothing to ask.
     pub policy: Option<String>,
+    /// Whether operations that mean the same go to a person; `None` = nobody asks.
+    pub duplicates: Option<DuplicateRules>,
+}
+
+impl EffectRules {
+    /// Every call that may come of it, by tool where a proposal chooses among several.
+    pub fn calls(&self) -> Vec<(Option<&str>, &CallRules)> {
+        match &self.does {
+            Does::One(call) => vec![(None, call)],
+            Does::Proposed(of) => of.tools.iter().map(|(tool, call)| (Some(tool.as_str()), call)).collect(),
+        }
+    }
+}
+
+/// What an effect step calls.
+#[derive(Clone)]
+pub enum Does {
+    /// One call, always this one.
+    One(CallRules),
+    /// What the proposal names: several calls, each an operation of its own.
+    Proposed(ToolRules),
+}
+
+/// One call, and what it is filled in with.
+#[derive(Clone)]
+pub struct CallRules {
+    /// The contract.
+    pub contract: ContractName,
+    /// The call within it.
+    pub call: CallName,
     /// Typed parameters of the call.
     pub parameters: ViewFn<Parameters>,
     /// The ordering key; `None` = the operation.
     pub order_by: Option<ViewFn<OrderingKey>>,
-    /// Whether operations that mean the same go to a person; `None` = nobody asks.
-    pub duplicates: Option<DuplicateRules>,
+}
+
+/// The tools that a proposal may call.
+#[derive(Clone)]
+pub struct ToolRules {
+    /// The list of calls, out of the proposal.
+    pub list: ViewFn<Value>,
+    /// How many calls one plan may have.
+    pub most: usize,
+    /// By the name that a proposal calls them.
+    pub tools: BTreeMap<String, CallRules>,
 }
 
 /// When an operation looks like an earlier one: same tenant, resource, action, call and normalised arguments.

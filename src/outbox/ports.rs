@@ -44,6 +44,8 @@ pub trait Renderer: Send + Sync {
 pub struct Ask<'a> {
     /// Who wants to do what to which resource.
     pub request: &'a WorkRequest,
+    /// What is to be done: the request's action, or the tool of a plan's call.
+    pub action: &'a str,
     /// The proposal, where there is one.
     pub plan: Option<&'a Value>,
     /// The parameters of the call.

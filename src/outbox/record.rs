@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ApprovalId, CommandId, IdentityHash, OperationId, OperationKey, OrderingKey, Partition, PlanHash, StepName};
-use crate::intents::{AckLevel, ApprovalUse, Cost, Status, WorkRequest};
+use crate::intents::{AckLevel, ApprovalUse, Cost, PlanCall, Status, WorkRequest};
 use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
@@ -23,6 +23,8 @@ pub enum Stage {
     Comparing,
     /// A person must approve the plan.
     Waiting,
+    /// Calls of its plan are under way: each has an owner of its own, the record tells of the whole.
+    Executing,
     /// The intent is written: only the ledger's owner writes its states now.
     HandedOver,
     /// It has ended, here or there.
@@ -37,7 +39,9 @@ pub enum Role {
     Plan,
     /// The effect itself, under the root's ID.
     Effect,
-    /// Its compensation, `<id>.undo`, created by the owner.
+    /// One call of its plan, `<id>.<n>`.
+    Call,
+    /// A compensation, `<id>.undo`, created by the owner.
     Undo,
 }
 
@@ -146,6 +150,10 @@ pub struct OperationRecord {
     pub answered: Vec<Answered>,
     /// Operations of the effect unit that came of it.
     pub derived: Vec<Derived>,
+    /// The calls of its plan, where it has several.
+    pub calls: Vec<PlanCall>,
+    /// Commands that are answered at its end.
+    pub unanswered: Vec<CommandId>,
     /// What it means, where its step compares meanings.
     pub likeness: Option<Likeness>,
     /// The latest deadline of a conflicting request: prolongs the record's life.
@@ -207,6 +215,8 @@ impl OperationRecord {
             revoked: Vec::new(),
             answered: Vec::new(),
             derived: Vec::new(),
+            calls: Vec::new(),
+            unanswered: Vec::new(),
             likeness: None,
             conflict_deadline: None,
             conflicts: 0,
@@ -254,11 +264,13 @@ impl OperationRecord {
     }
 
     /// When its timer has something to do: before the hand-over the deadline or the wait for an approval, after the end the
-    /// record's own end of life once nothing of it is left in the ledger (`gone`). Between the two it has none (rule 7).
+    /// record's own end of life once nothing of it is left in the ledger (`gone`). Between the two it has none (rule 7), but for calls
+    /// of its plan that have not begun: their deadline is kept here.
     pub fn due(&self, settings: &Settings) -> Option<WallTime> {
         match self.stage {
             Stage::Fetching | Stage::Planning | Stage::Comparing => Some(self.request.deadline),
             Stage::Waiting => Some(self.waiting_until.map_or(self.request.deadline, |w| w.min(self.request.deadline))),
+            Stage::Executing => self.calls.iter().any(PlanCall::waits).then_some(self.request.deadline),
             Stage::HandedOver => (!settings.on(Rule::SilentAfterHandOver)).then_some(self.request.deadline),
             Stage::Ended if self.derived.iter().all(|d| d.gone) || !settings.on(Rule::GoneFirst) => {
                 Some(self.end_of_life(settings.clock_error))

@@ -38,7 +38,8 @@ impl Turn<'_> {
         match closed.role {
             Role::Effect => self.effect_closed(&closed, end, back, by_answer),
             Role::Plan if self.record.stage == Stage::Planning => return Closed::PlanLost(end),
-            Role::Plan | Role::Undo => {}
+            Role::Call if end == Status::Superseded => self.route_undo(&closed),
+            Role::Plan | Role::Call | Role::Undo => {}
         }
         Closed::Noted
     }
@@ -56,16 +57,14 @@ impl Turn<'_> {
         }
         self.record.stage = Stage::Ended;
         if end == Status::Superseded {
-            let undo = effect.operation_id.undo();
-            self.record.derived.push(Derived {
-                role: Role::Undo,
-                operation_id: undo,
-                end: None,
-                closed_at: None,
-                gone: false,
-                ..effect.clone()
-            });
+            self.route_undo(effect);
         }
+    }
+
+    /// Its owner has ordered its compensation, in its own partition.
+    fn route_undo(&mut self, of: &Derived) {
+        let operation_id = of.operation_id.undo();
+        self.record.derived.push(Derived { role: Role::Undo, operation_id, end: None, closed_at: None, gone: false, ..of.clone() });
     }
 
     /// A derived operation's ledger record is deleted.
@@ -88,7 +87,7 @@ impl Turn<'_> {
 }
 
 /// How far an operation provably got that ended so.
-fn ack_of(end: Status, by_answer: bool) -> AckLevel {
+pub(super) fn ack_of(end: Status, by_answer: bool) -> AckLevel {
     match end {
         Status::Confirmed | Status::Superseded if by_answer => AckLevel::Answered,
         Status::Confirmed | Status::Superseded => AckLevel::Confirmed,

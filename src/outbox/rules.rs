@@ -39,6 +39,10 @@ pub enum Rule {
     FirstPlanWins,
     /// life.md 15: an approval is spent by the hand-over.
     SpentOnce,
+    /// effects.md 22: a call of a plan is written only when all that it needs has happened.
+    NeedsFirst,
+    /// effects.md 22: what is rendered otherwise than it was approved is not begun.
+    PlanHolds,
     /// What means the same as an earlier operation waits for a person.
     OneMeaning,
 }

@@ -3,8 +3,8 @@
 use crate::error::{Code, codes};
 use crate::ids::{CommandId, OperationId, OrderingKey, Partition, StepName, partition_of};
 use crate::intents::{
-    AckLevel, ApprovalUse, Claim, Command, CommandKind, Control, ControlKind, Cost, Input, Intake, Intent, IntentKind, ResultKind,
-    ResultRecord, Status, WorkRequest,
+    AckLevel, ApprovalUse, CallState, Claim, Command, CommandKind, Control, ControlKind, Cost, Input, Intake, Intent, IntentKind,
+    ResultKind, ResultRecord, Status, WorkRequest,
 };
 use crate::time::WallTime;
 
@@ -82,6 +82,10 @@ impl Why {
 pub struct CallRef {
     /// What for.
     pub role: Role,
+    /// The operation that it is, the root or one derived of it.
+    pub operation_id: OperationId,
+    /// What is done: the request's action, or the tool.
+    pub action: String,
     /// The step that makes it.
     pub step: StepName,
     /// The contract.
@@ -122,12 +126,15 @@ impl<'a> Turn<'a> {
 
     /// Writes a new state: version + 1.
     pub fn state(&mut self, status: Status, ack_level: AckLevel, why: Option<Why>) {
+        let (code, words) = why.map(|w| (w.code.to_string(), w.words)).unzip();
+        self.told(status, ack_level, code, words);
+    }
+
+    /// The same, where words need no code.
+    pub(super) fn told(&mut self, status: Status, ack_level: AckLevel, code: Option<String>, detail: Option<String>) {
         let r = &mut self.record;
         r.version += 1;
-        r.status = status;
-        r.ack_level = ack_level;
-        r.code = why.as_ref().map(|w| w.code.to_string());
-        r.detail = why.map(|w| w.words);
+        (r.status, r.ack_level, r.code, r.detail) = (status, ack_level, code, detail);
         r.changed_at = self.now;
         let result = self.result(ResultKind::State, None);
         self.out.push(Output::Result(Box::new(result)));
@@ -136,28 +143,37 @@ impl<'a> Turn<'a> {
     /// Ends the operation here: the last state of a clean operation. A model call that is still out is cancelled (rule 10).
     pub fn end(&mut self, status: Status, why: Why) {
         let ack = self.record.ack_level;
+        for call in self.record.calls.iter_mut().filter(|c| c.waits()) {
+            (call.state, call.end) = (CallState::Ended, Some(status));
+        }
         self.state(status, ack, Some(why));
         self.record.stage = Stage::Ended;
         self.shed();
         let open = self.record.derived.iter().find(|d| d.role == Role::Plan && d.end.is_none()).cloned();
         if let Some(plan) = open {
-            let command = Command {
-                command_id: CommandId::from(format!("{}/end", self.record.request.operation_id)),
-                kind: CommandKind::Cancel,
-                tenant: self.record.request.tenant.clone(),
-                operation_id: plan.operation_id.clone(),
-                step: Some(plan.step.clone()),
-                seen: None,
-                by: String::new(),
-                second: None,
-                reason: format!("its operation ended as {}", status.word()),
-                evidence: None,
-                resolution: None,
-                approval: None,
-                issued_at: self.now,
-                not_after: self.hold_until(),
-            };
+            let id = CommandId::from(format!("{}/end", self.record.request.operation_id));
+            let command = self.own(id, CommandKind::Cancel, &plan, format!("its operation ended as {}", status.word()));
             self.forward(&plan, command);
+        }
+    }
+
+    /// A command of this record to something derived of it, which nobody waits for.
+    pub(super) fn own(&self, command_id: CommandId, kind: CommandKind, to: &Derived, reason: String) -> Command {
+        Command {
+            command_id,
+            kind,
+            tenant: self.record.request.tenant.clone(),
+            operation_id: to.operation_id.clone(),
+            step: Some(to.step.clone()),
+            seen: None,
+            by: String::new(),
+            second: None,
+            reason,
+            evidence: None,
+            resolution: None,
+            approval: None,
+            issued_at: self.now,
+            not_after: self.hold_until(),
         }
     }
 
@@ -224,19 +240,20 @@ impl<'a> Turn<'a> {
     }
 
     /// Writes an intent and remembers where it went. The effect's intent is the hand-over: it carries this record's version
-    /// and the approval it spends, and from here on the ledger's owner speaks for the operation.
+    /// and the approval it spends, and from here on the ledger's owner speaks for the operation. A call of a plan carries the
+    /// approval that the plan has spent, and a counter of its own.
     pub fn intend(&mut self, call: CallRef, rendered: Rendered, approval: Option<ApprovalUse>) {
         let partition = partition_of(call.ordering_key.as_str().as_bytes(), self.settings.partitions);
         let r = &mut self.record;
-        let effect = call.role == Role::Effect;
-        let operation_id = if effect { r.request.operation_id.clone() } else { r.request.operation_id.plan() };
+        let (hand_over, proposal) = (call.role == Role::Effect, call.role == Role::Plan);
+        let operation_id = call.operation_id;
         let intent = Intent {
             tenant: r.request.tenant.clone(),
             operation_id: operation_id.clone(),
             step: call.step.clone(),
             identity_hash: r.identity_hash.clone(),
-            version: if effect && self.settings.on(Rule::OneCounter) { r.version } else { 0 },
-            kind: if effect { IntentKind::Effect } else { IntentKind::Proposal },
+            version: if hand_over && self.settings.on(Rule::OneCounter) { r.version } else { 0 },
+            kind: if proposal { IntentKind::Proposal } else { IntentKind::Effect },
             contract: call.contract,
             contract_version: rendered.contract_version,
             call: call.call,
@@ -247,21 +264,21 @@ impl<'a> Turn<'a> {
             deadline: r.request.deadline,
             created_at: self.now,
             requester: r.request.requester.clone(),
-            action: r.request.action.clone(),
+            action: call.action,
             resource: r.request.resource.clone(),
             resource_version: r.request.resource_version.clone(),
             required_permissions: r.request.required_permissions.clone(),
-            plan_hash: if effect { r.plan_hash.clone() } else { None },
+            plan_hash: if proposal { None } else { r.plan_hash.clone() },
             approval: approval.clone(),
             other_approver: call.other_approver,
-            cost: if effect { Cost::default() } else { r.request.cost_estimate },
+            cost: if proposal { r.request.cost_estimate } else { Cost::default() },
             look_at: rendered.look_at,
             traceparent: r.request.traceparent.clone(),
         };
         let derived =
             Derived { role: call.role, operation_id, step: call.step, partition, end: None, closed_at: None, gone: false };
         r.derived.push(derived);
-        if effect {
+        if hand_over {
             r.spent = approval;
             r.stage = Stage::HandedOver;
             self.shed();
@@ -269,7 +286,7 @@ impl<'a> Turn<'a> {
         self.out.push(Output::Intent(Box::new(intent), partition));
     }
 
-    fn result(&self, kind: ResultKind, answers: Option<String>) -> ResultRecord {
+    pub(super) fn result(&self, kind: ResultKind, answers: Option<String>) -> ResultRecord {
         let r = &self.record;
         ResultRecord {
             kind,
@@ -288,6 +305,7 @@ impl<'a> Turn<'a> {
             evidence: None,
             reference: None,
             plan_hash: r.plan_hash.clone(),
+            calls: Some(r.calls.clone()).filter(|c| !c.is_empty()),
             answers,
             at: self.now,
         }
@@ -313,6 +331,7 @@ pub fn message(request: &WorkRequest, step: &StepName, status: Status, why: &Why
         evidence: None,
         reference: None,
         plan_hash: None,
+        calls: None,
         answers: Some(request.message_id.to_string()),
         at: now,
     }))
@@ -337,6 +356,7 @@ pub fn unknown_operation(operation: &OperationId, tenant: &crate::ids::Tenant, t
         evidence: None,
         reference: None,
         plan_hash: None,
+        calls: None,
         answers: Some(to.to_owned()),
         at: now,
     }))

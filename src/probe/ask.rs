@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::contract::{Parameters, Verdict};
+use crate::contract::{Parameters, Protocol, Verdict};
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::{Answer, CallLimits, Destination, Finished, HttpPort, Outgoing, Wire};
+use crate::http::{Answer, CallLimits, Destination, Finished, HttpPort, Outgoing, Via, Wire};
 use crate::ids::{OperationId, OperationKey, WireKey};
 use crate::intents::RenderedRequest;
 use crate::time::{Clock, SystemClock};
@@ -40,7 +40,10 @@ impl Probe<'_> {
             request,
             secret_headers: target.credentials.iter().map(secret).collect::<Result<_>>()?,
             not_after: None,
-            keep: false,
+            via: match target.protocol {
+                Protocol::Http2 => Via::Http2,
+                Protocol::Http1 | Protocol::Auto => Via::Own,
+            },
             limits: CallLimits { connect: budget.connect, cut: budget.timeout, body: budget.answer },
         };
         let (tell, told) = channel();

@@ -290,7 +290,13 @@ pub fn last_states<'a>(results: &[&'a ResultRecord]) -> BTreeMap<OpKey, &'a Resu
 pub fn lost(requested: &[OpKey], results: &[&ResultRecord]) -> Vec<Violation> {
     let heard: BTreeSet<OpKey> = results.iter().map(|r| key(r)).collect();
     let unheard = requested.iter().filter(|op| !heard.contains(*op)).cloned().map(Violation::Unheard);
-    let open = last_states(results).into_iter().filter(|(_, r)| !r.status.is_end() && r.status != Status::Parked);
+    let last = last_states(results);
+    let parked = |op: &OpKey| last.get(op).is_some_and(|r| r.status == Status::Parked);
+    let with_a_person = |op: &OpKey, r: &ResultRecord| {
+        let calls = r.calls.iter().flatten();
+        parked(op) || calls.filter(|c| c.end.is_none()).any(|c| parked(&(op.0.clone(), c.operation_id.clone())))
+    };
+    let open = last.iter().filter(|(op, r)| !r.status.is_end() && !with_a_person(op, r)).map(|(op, r)| (op.clone(), *r));
     unheard.chain(open.map(|(op, r)| Violation::Lost { op, last: r.status })).collect()
 }
 
@@ -318,6 +324,7 @@ mod tests {
             evidence: None,
             reference: None,
             plan_hash: None,
+            calls: None,
             answers: None,
             at: WallTime(0),
         }

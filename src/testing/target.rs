@@ -354,7 +354,7 @@ fn key_of(request: &RenderedRequest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{CallLimits, Destination};
+    use crate::http::{CallLimits, Destination, Via};
     use crate::testing::faults::FaultRates;
     use crate::time::{Clock, ManualClock, Now};
 
@@ -386,7 +386,7 @@ mod tests {
             let limits = CallLimits { connect: CUT_AFTER, cut: CUT_AFTER, body: 1 << 20 };
             let heard = self.heard.clone();
             let done: Done = Box::new(move |f| heard.lock().expect("not poisoned").push(f));
-            let call = Outgoing { to, request, secret_headers: Vec::new(), not_after, keep: false, limits };
+            let call = Outgoing { to, request, secret_headers: Vec::new(), not_after, via: Via::Own, limits };
             self.port.start(call, Box::new(move || ready), done);
         }
         fn order(&self, key: &str) {

@@ -17,7 +17,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::http::{CallLimits, Destination, HttpPort, Outgoing, Wire, host_of};
+use crate::http::{CallLimits, Destination, HttpPort, Outgoing, Via, Wire, host_of};
 use crate::intents::{Pair, RenderedRequest};
 use crate::time::WallTime;
 
@@ -32,12 +32,15 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Largest answer of a collector that is read.
 const ANSWER: usize = 64 * 1024;
 
+/// Headers of an export, asked for at each: secrets among them change while we run.
+pub type Headers = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
 /// Where spans are sent.
 pub struct Collector {
     /// `http://collector:4318/v1/traces`.
     pub endpoint: String,
     /// Headers, secrets among them.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// How long one export may take.
     pub timeout: Duration,
     /// `service.name` and the rest of the resource.
@@ -197,7 +200,7 @@ fn system_time(at: WallTime) -> SystemTime {
 /// The exporter's HTTP client: ours, with the same TLS and the same limits.
 struct Client {
     http: Arc<dyn HttpPort>,
-    headers: Vec<(String, String)>,
+    headers: Headers,
     timeout: Duration,
 }
 
@@ -227,9 +230,9 @@ impl Client {
             // A collector stands where the settings say, mostly beside us.
             to: Arc::new(Destination { base_url, hosts, private: true }),
             request: rendered,
-            secret_headers: self.headers.clone(),
+            secret_headers: (self.headers)(),
             not_after: None,
-            keep: false,
+            via: Via::Own,
             limits: CallLimits { connect: self.timeout.min(Duration::from_secs(5)), cut: self.timeout, body: ANSWER },
         })
     }
@@ -300,7 +303,7 @@ mod tests {
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let collector = Collector {
             endpoint: "http://collector:4318/v1/traces".into(),
-            headers: vec![("authorization".into(), "Bearer MARK".into())],
+            headers: Arc::new(|| vec![("authorization".into(), "Bearer MARK".into())]),
             timeout: Duration::from_secs(5),
             resource: vec![("service.name".into(), "orders".into())],
         };

@@ -19,7 +19,7 @@ use crate::time::WallTime;
 
 pub use context::TraceContext;
 #[cfg(feature = "otel")]
-pub use export::{Collector, Exporter};
+pub use export::{Collector, Exporter, Headers};
 pub use metrics::Metrics;
 pub use settings::TraceSettings;
 

@@ -12,6 +12,7 @@ mod kills;
 mod lost;
 mod members;
 mod notices;
+mod plans;
 mod processes;
 mod protocol;
 mod registry;

@@ -1,6 +1,7 @@
 //! Tests of the operation record: the pure step by the numbers of `life.md`, and the task around it.
 
 mod approvals;
+mod calls;
 mod cases;
 mod commands;
 mod hand_over;
@@ -91,14 +92,16 @@ pub(super) fn plain() -> Pipeline {
         plan: None,
         gate: None,
         effect: EffectRules {
-            contract: ContractName::new("orders"),
-            call: CallName::new("create"),
-            policy: Some("orders".into()),
-            parameters: Arc::new(|v| {
-                let from = v.plan.or(v.input).cloned().unwrap_or(Value::Null);
-                Ok(Parameters(from.as_object().cloned().ok_or("no object")?))
+            does: Does::One(CallRules {
+                contract: ContractName::new("orders"),
+                call: CallName::new("create"),
+                parameters: Arc::new(|v| {
+                    let from = v.plan.or(v.input).cloned().unwrap_or(Value::Null);
+                    Ok(Parameters(from.as_object().cloned().ok_or("no object")?))
+                }),
+                order_by: None,
             }),
-            order_by: None,
+            policy: Some("orders".into()),
             duplicates: None,
         },
     }

@@ -20,6 +20,7 @@ use crate::dsl::Application;
 use crate::error::{Code, codes};
 use crate::ids::{CallName, ContractName, TopicName};
 use crate::intents::topics as names;
+use crate::outbox::{Does, EffectRules};
 use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
 
@@ -213,6 +214,7 @@ fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed])
         promises.extend(on_version(spec));
         promises.extend(on_cancel(contract, spec));
         promises.extend(on_webhook(spec));
+        promises.extend(on_plan(application, contract, call));
         promises.extend(on_likeness(application, contract, call));
         if !spec.proposal {
             let kept = show_duration(config.effects.audit.0);
@@ -261,10 +263,11 @@ fn calls(application: &Application) -> Vec<(&ContractName, &CallName, &Call)> {
     let mut all: Vec<(&ContractName, &CallName, &Call)> = Vec::new();
     for pipeline in &application.pipelines {
         let plan = pipeline.plan.as_ref().map(|p| (&p.contract, &p.call));
-        let effect = (&pipeline.effect.contract, &pipeline.effect.call);
+        let effects: Vec<_> = pipeline.effect.calls().into_iter().map(|(_, c)| (&c.contract, &c.call)).collect();
         let spec_of = |(contract, call): (&ContractName, &CallName)| application.contracts.get(contract).and_then(|c| c.call(call));
-        let undo = spec_of(effect).and_then(|spec| spec.compensate.as_ref()).map(|c| (effect.0, &c.call));
-        for (contract, call) in plan.into_iter().chain([effect]).chain(undo) {
+        let undo = |of: &(_, _)| spec_of(*of).and_then(|spec| spec.compensate.as_ref()).map(|c| (of.0, &c.call));
+        let undoes: Vec<_> = effects.iter().filter_map(undo).collect();
+        for (contract, call) in plan.into_iter().chain(effects).chain(undoes) {
             let spec = spec_of((contract, call));
             if let Some(spec) = spec.filter(|_| all.iter().all(|(c, n, _)| (*c, *n) != (contract, call))) {
                 all.push((contract, call, spec));
@@ -310,12 +313,24 @@ fn on_webhook(call: &Call) -> Option<Promised> {
 /// What keeps back a request that means the same as an earlier one.
 fn on_likeness(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
     let steps = application.pipelines.iter().map(|p| &p.effect);
-    let rules = steps.filter(|e| e.contract == *contract && e.call == *call).find_map(|e| e.duplicates.as_ref())?;
+    let rules = steps.filter(|e| makes(e, contract, call)).find_map(|e| e.duplicates.as_ref())?;
     let because = format!(
         "same meaning as one under way, or ended less than {} ago: a person says whether it is meant",
         show_duration(rules.within)
     );
     Some(Promised { promise: "look-alikes wait for a person".into(), because })
+}
+
+fn makes(effect: &EffectRules, contract: &ContractName, call: &CallName) -> bool {
+    effect.calls().iter().any(|(_, c)| c.contract == *contract && c.call == *call)
+}
+
+/// What a plan of several calls keeps to.
+fn on_plan(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
+    let steps = application.pipelines.iter().map(|p| &p.effect).filter(|e| matches!(e.does, Does::Proposed(_)));
+    steps.filter(|e| makes(e, contract, call)).next()?;
+    let because = "its intent is written when all that it needs is confirmed; else it is left out, and the plan's result says so";
+    Some(Promised { promise: "in a plan, only after what it needs".into(), because: because.into() })
 }
 
 fn because(call: &Call) -> String {

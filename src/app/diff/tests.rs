@@ -46,6 +46,7 @@ fn open_operations_and_approvals_are_looked_at() {
         status,
         call: call.map(|(c, v)| (c.to_owned(), v)),
         approval,
+        calls: usize::from(status == "dispatched"),
     };
     let all = [
         open("mail", "dispatched", Some(("resend#send", 1)), false),
@@ -64,9 +65,13 @@ fn open_operations_and_approvals_are_looked_at() {
     let after = deployed(&facts);
     let deploy = against(compare(&before, &after), Some(&before), &after, &there, &all);
     let told = told(&deploy);
-    for part in
-        ["lost operations ship", "lost operations dhl#order", "lost approvals waiting operations", "change operations resend#send"]
-    {
+    for part in [
+        "lost operations ship",
+        "lost operations dhl#order",
+        "lost approvals waiting operations",
+        "lost calls plans under way",
+        "change operations resend#send",
+    ] {
         assert!(told.contains(&part.to_owned()), "no {part} in {told:?}");
     }
     assert_eq!(deploy.operations["awaiting_approval"], 1);

@@ -9,7 +9,7 @@ use openidconnect::{HttpRequest, HttpResponse};
 use tokio::sync::oneshot;
 
 use crate::error::Result;
-use crate::http::{CallLimits, Destination, Finished, HttpPort, HyperPort, NotSent, Outgoing, Wire, host_of};
+use crate::http::{CallLimits, Destination, Finished, HttpPort, HyperPort, NotSent, Outgoing, Via, Wire, host_of};
 use crate::intents::{Pair, RenderedRequest};
 use crate::time::SystemClock;
 
@@ -103,7 +103,7 @@ fn outgoing(request: HttpRequest, tls: bool) -> std::result::Result<Outgoing, No
         },
         secret_headers,
         not_after: None,
-        keep: false,
+        via: Via::Own,
         limits: LIMITS,
     })
 }

@@ -4,11 +4,12 @@ use maud::{Markup, html};
 
 use crate::console::api;
 use crate::console::index::Listed;
+use crate::console::shown::Operation;
 use crate::error::Result;
 use crate::intents::Status;
 
 use super::layout::Live;
-use super::{View, form, layout, link};
+use super::{View, calls, form, layout, link};
 
 /// So many plans are shown on one page: each is read from Kafka.
 const SHOWN: usize = 10;
@@ -55,6 +56,7 @@ fn plan(view: &View<'_>, row: &Listed) -> Markup {
                 dt { "plan hash" } dd.mono { (record.plan_hash.as_ref().map_or("", |h| h.as_str())) }
             }
             h3 { "The plan" }
+            (calls::table(&row.key, &Operation::of(&row.key, &seen).calls))
             pre { (record.proposal.as_deref().unwrap_or_default()) }
             div.orders { (form::decisions(view, &row.key, &seen)) }
         }

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod budgets;
+mod calls;
 mod evidence;
 mod form;
 mod guarantees;

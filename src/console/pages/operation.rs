@@ -17,7 +17,7 @@ use crate::time::{WallTime, show_duration};
 
 use super::layout::Live;
 use super::request::{self, Sight};
-use super::{View, Visitor, evidence, form, html_page, layout, link};
+use super::{View, Visitor, calls, evidence, form, html_page, layout, link};
 
 /// The page.
 pub fn page(view: &View<'_>, asked: &Asked) -> Result<Markup> {
@@ -145,12 +145,13 @@ fn body(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: &Ma
             @if o.detail.is_some() || o.code.is_some() {
                 div.notice { p { (o.detail.as_deref().unwrap_or_default()) " " @if let Some(code) = &o.code { (layout::code_mark(code)) } } }
             }
+            (calls::parent(&listed.key))
             (settle(seen, now))
             @if let Some(look) = &o.look_at { p.look { strong { "What proves it at the target: " } (outside(look)) } }
             (form::waiting(view, &listed.key, seen))
             h2 { "What can be ordered" }
             (form::orders(view, &listed.key, seen))
-            @if let Some(plan) = &o.proposal { h2 { "The plan" } pre { (plan) } }
+            @if let Some(plan) = &o.proposal { h2 { "The plan" } (calls::table(&listed.key, &o.calls)) pre { (plan) } }
             h2 { "What happened" }
             div.card { ol.timeline { @for step in &o.timeline { (evidence::line(step)) } } }
             (evidence::attempts(&o))

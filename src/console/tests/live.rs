@@ -2,28 +2,34 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::console::live::STREAMS;
 use crate::effects::{LedgerBody, LedgerRecord};
 use crate::ids::ApplicationId;
 use crate::intents::{Cost, Flag, RenderedRequest, topics};
+use crate::kafka::Class;
+use crate::kafka::memory::Call;
 use crate::serdes::internal::{self, Wire};
 
 use super::served::{APP, Served, awaiting, form_token, key, parked, put};
 
+/// Longest wait for what a stream must tell.
+const SPAN: Duration = Duration::from_secs(30);
+
 /// A stream of events, as somebody whose cookie this is.
 fn follow(s: &Served, cookie: &str, query: &str) -> BufReader<TcpStream> {
     let mut to = TcpStream::connect(s.address).expect("connects");
-    to.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+    to.set_read_timeout(Some(SPAN)).expect("set");
     write!(to, "GET /events{query} HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n", s.address).expect("writes");
     BufReader::new(to)
 }
 
 /// Reads on until a line is as wanted.
 fn until(stream: &mut BufReader<TcpStream>, wanted: impl Fn(&str) -> bool) -> String {
-    let mut seen = String::new();
+    let (mut seen, end) = (String::new(), Instant::now() + SPAN);
     loop {
+        assert!(Instant::now() < end, "it never comes, after {seen}");
         let mut line = String::new();
         let n = stream.read_line(&mut line).unwrap_or_else(|e| panic!("{e}, after {seen}"));
         assert!(n > 0, "it ended, after {seen}");
@@ -65,6 +71,28 @@ fn a_stream_tells_what_changed_until_the_session_ends() {
     assert_eq!(out.status, 303, "{out:?}");
     until(&mut one, |l| l.starts_with("event: ended"));
     assert_eq!(s.page(&cookie, "/events").status, 401);
+}
+
+/// If this broke, a page that is left open would go on telling of operations long after its session has run out, or its token was taken out.
+#[test]
+fn a_stream_ends_with_a_session_that_runs_out_and_with_its_token() {
+    let s = Served::new();
+    let file = s.dir.path().join("tokens");
+    let ends: [(&str, &dyn Fn()); 2] = [
+        ("its token was taken out", &|| {
+            let text = std::fs::read_to_string(&file).expect("reads");
+            std::fs::write(&file, text.lines().filter(|l| !l.starts_with("olga")).collect::<Vec<_>>().join("\n")).expect("writes");
+        }),
+        ("it has run out", &|| s.clock.advance(s.console.sessions.lasts)),
+    ];
+    for ((what, end), who) in ends.into_iter().zip(["olga", "vera"]) {
+        let cookie = s.sign_in(who);
+        let mut stream = follow(&s, &cookie, "");
+        until(&mut stream, |l| l.starts_with("retry:"));
+        end();
+        until(&mut stream, |l| l.starts_with("event: ended"));
+        assert_eq!(s.page(&cookie, "/events").status, 401, "{what}");
+    }
 }
 
 /// If this broke, pages that are left open would take all that a process has.
@@ -143,6 +171,19 @@ fn values_are_shown_to_some_and_that_is_written_down() {
     let page = s.page(&s.sign_in("vera"), &paths[0].0).body;
     assert!(page.contains("&quot;sku&quot;: &quot;&lt;text of 10&gt;&quot;") && page.contains(&l.request_sha256), "{page}");
     assert!(!page.contains("the bytes that are kept hash to"), "{page}");
+}
+
+/// If this broke, values would be shown, and nobody could tell afterwards who has seen them.
+#[test]
+fn values_that_nobody_could_account_for_are_not_shown() {
+    let s = Served::new();
+    let path = format!("/dead-letters/{}?show=values", s.letter("it can't be read"));
+    let cookie = s.sign_in("olga");
+    s.cluster.fail_next(Call::Publish, None, Class::Config);
+    let got = s.page(&cookie, &path);
+    assert!(got.status >= 400 && !got.body.contains("MARK"), "{got:?}");
+    let got = s.page(&cookie, &path);
+    assert!(got.status == 200 && got.body.contains("MARK"), "{got:?}");
 }
 
 /// If this broke, the first page would hide what is dear, what may have happened twice, or what nobody can read.

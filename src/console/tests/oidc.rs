@@ -14,7 +14,7 @@ use crate::ids::ApplicationId;
 use crate::kafka::memory::MemoryCluster;
 use crate::time::SystemClock;
 
-use super::issuer::{CLIENT, Issuer, Sign, section};
+use super::issuer::{CLIENT, Issuer, SECRET, Sign, section};
 use super::served::{APP, Got, Served, form_token, parked};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -177,6 +177,20 @@ fn keys_may_change_without_a_restart() {
     assert_eq!(issuer.described(), asked + 1);
     let got = s.send("GET", "/api/v1/overview", &[("Authorization", &old)], "");
     assert_eq!((got.status, got.code().as_str()), (401, "RB0808"));
+}
+
+/// If this broke, a client secret that was replaced would keep everybody out until the members are started again.
+#[test]
+fn the_clients_secret_is_read_at_each_sign_in() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("client");
+    let write = |secret: &str| std::fs::write(&file, format!("{secret}\n")).expect("writes");
+    write("the one before");
+    let (s, issuer) = with_issuer(false, |section| section.client_secret = Some(SecretRef::File(file.clone())));
+    let got = try_sign_in(&s, &issuer);
+    assert_eq!((got.status, session(&got)), (401, None), "{got:?}");
+    write(SECRET);
+    sign_in(&s, &issuer);
 }
 
 /// If this broke, an issuer that is away would keep the members from running, and people who are signed in from working.

@@ -165,6 +165,19 @@ fn the_second_person_shows_a_token_of_their_own() {
     assert!(s.tokens.values().all(|t| !format!("{all:?}").contains(t.as_str())), "a token stands in the audit topic");
 }
 
+/// If this broke, something would be ordered that stands on no audit topic.
+#[test]
+fn an_order_that_nobody_could_account_for_is_not_given() {
+    let s = Served::new();
+    s.ledger(&parked("op-1"));
+    let order = || s.order("olga", "op-1/cancel", &body(Action::Cancel, 7, ""));
+    s.cluster.fail_next(Call::Publish, None, Class::Config);
+    let got = order();
+    assert!(got.status >= 400 && s.commands().is_empty(), "{got:?}");
+    let got = order();
+    assert_eq!((got.status, s.commands().len()), (200, 1), "{got:?}");
+}
+
 /// If this broke, a person who clicks twice, or a program that tries again, would order twice.
 #[test]
 fn an_order_that_is_sent_twice_is_one_order() {

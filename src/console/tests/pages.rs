@@ -1,7 +1,9 @@
 //! What pages show, and that they show it as text.
 
 use crate::effects::{Read, VersionRead, VersionState, Warrant, WarrantKind};
-use crate::intents::Flag;
+use crate::ids::OperationId;
+use crate::intents::{CallState, Flag, PlanCall, Status};
+use crate::outbox::Stage;
 use crate::time::WallTime;
 
 use crate::console::pages::PAGES;
@@ -188,4 +190,40 @@ fn every_page_answers() {
     assert!(one.body.contains("umbra"), "{}", one.body);
     assert_eq!(s.page(&cookie, "/operations/shipment%2F1%20%C3%BC").status, 400);
     assert_eq!(key("op-1").joined().matches('\u{1f}').count(), 2);
+}
+
+/// If this broke, a person would approve a plan without seeing all that it does, or could not find a call of one that ended in part.
+#[test]
+fn a_plan_of_several_calls_is_shown_with_all_of_them() {
+    let s = Served::new();
+    let cookie = s.sign_in("anna");
+    let call = |n: u32, id: &str, needs: &[&str]| PlanCall {
+        id: id.into(),
+        operation_id: OperationId::new("op-1").child(n),
+        tool: "order".into(),
+        contract: "orders".into(),
+        call: "create".into(),
+        needs: needs.iter().map(|n| (*n).to_owned()).collect(),
+        state: CallState::Waiting,
+        end: None,
+        code: None,
+        detail: None,
+    };
+    let mut r = awaiting("op-1");
+    r.calls = vec![call(1, "desk", &[]), call(2, "lamp", &["desk"])];
+    s.record(&r);
+    let page = s.page(&cookie, "/approvals").body;
+    for part in ["desk", "lamp", "op-1.2", "orders#create", "plan-9", "One approval is for all of them"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    let mut ended = r.clone();
+    (ended.stage, ended.status, ended.version) = (Stage::Ended, Status::Partial, 9);
+    (ended.calls[0].state, ended.calls[0].end) = (CallState::Ended, Some(Status::Refused));
+    (ended.calls[1].state, ended.calls[1].end) = (CallState::Ended, Some(Status::Cancelled));
+    ended.calls[1].detail = Some("it needs desk (op-1.1), which ended as refused".into());
+    s.record(&ended);
+    let page = s.page(&cookie, "/operations/op-1?tenant=acme").body;
+    for part in ["partial", "it needs desk (op-1.1), which ended as refused", "/operations/op-1.1"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
 }

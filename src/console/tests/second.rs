@@ -10,7 +10,7 @@ use crate::console::second::{WAITS, Waiting};
 use crate::console::{Console, Settings};
 use crate::ids::ApplicationId;
 
-use super::issuer::Issuer;
+use super::issuer::{CLIENT, Issuer};
 use super::oidc::sign_in;
 use super::served::{APP, Got, Served, a_clock, field, form_token, parked};
 
@@ -80,6 +80,26 @@ fn an_order_waits_for_a_second_person_who_signs_in() {
         (&ordered["who"], &ordered["second"], &ordered["detail"]),
         (&json!("olga@acme"), &json!("otto@acme"), &json!("confirmed: r2"))
     );
+}
+
+/// If this broke, somebody who has two names at the issuer could be both persons, by a token of the other name.
+#[test]
+fn a_token_of_the_same_account_is_no_second_person() {
+    let (s, issuer) = with_issuer();
+    s.ledger(&parked("op-1"));
+    let olga = of(&s, &issuer, "1", "olga@acme", &["sre"]);
+    let page = s.page(&olga, PATH);
+    let command = field(&page.body, "value=\"force\"", "command");
+    let with = |sub: &str, name: &str| {
+        issuer.account(sub, name, &["sre"]);
+        let second = issuer.bearer(CLIENT);
+        let form = form_token(&page.body);
+        s.post(&olga, PATH, &format!("form={form}&action=force&command={command}&seen=7&reason=r&second_token={second}"))
+    };
+    let got = with("1", "olivia@acme");
+    assert_eq!((got.status, s.commands().len()), (403, 0), "{got:?}");
+    let got = with("2", "olivia@acme");
+    assert_eq!((got.status, s.commands().pop().and_then(|c| c.second).as_deref()), (200, Some("olivia@acme")), "{got:?}");
 }
 
 /// If this broke, a second person would confirm something else than the first one saw, or long after it was meant.

@@ -14,6 +14,7 @@ mod file;
 mod fuzz;
 mod judge;
 mod precondition;
+mod protocol;
 mod webhook;
 
 const ORDERS: &str = r#"contract: orders

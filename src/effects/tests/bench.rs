@@ -10,7 +10,7 @@ use crate::contract::{Completion, Confirm, LaneRule, Parameters, Undo};
 use crate::effects::config::{CallSpec, Classified, EffectsConfig, Guard, Judge, Judged, LEDGER};
 use crate::effects::{Assumptions, Denial, EffectTask, LedgerRecord, Rules, Shared, Verdict, ledger, subtopology};
 use crate::error::Error;
-use crate::http::{Answer, CallLimits, Destination};
+use crate::http::{Answer, CallLimits, Destination, Via};
 use crate::ids::{DispatchToken, OperationId, Partition, TaskId, Tp, WireKey};
 use crate::intents::{
     AnswerClass, Command, CommandKind, Control, ControlKind, Cost, Hearsay, Intent, IntentKind, PublicSink, RenderedRequest,
@@ -288,7 +288,8 @@ impl Bench {
                 hosts: vec!["orders.internal".into()],
                 private: true,
             }),
-            keep: false,
+            via: Via::Own,
+            read_via: Via::Own,
             credentials: credentials.clone(),
             limits: CallLimits { connect: sec(1), cut: sec(2), body: 1 << 20 },
             concurrency: 2,

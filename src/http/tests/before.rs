@@ -56,20 +56,27 @@ fn the_window_is_checked_beneath_tls() {
     assert_eq!(kit.run(plain), Wire::NotSent(NotSent::Tls));
 }
 
-/// A TLS server that answers 204; tells how many bytes of a request each connection brought.
-fn tls_server() -> (SocketAddr, mpsc::Receiver<usize>) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// TLS with the test's certificate; these protocols are offered.
+pub(super) fn tls_config(protocols: &[&[u8]]) -> tokio_rustls::rustls::ServerConfig {
     use tokio_rustls::rustls::ServerConfig;
     use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
     let certificate = CertificateDer::from_pem_slice(include_bytes!("cert.pem")).expect("a certificate");
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("key.pem")).expect("a key");
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .expect("a pair");
+    config.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
+    config
+}
+
+/// A TLS server that answers 204; tells how many bytes of a request each connection brought.
+fn tls_server() -> (SocketAddr, mpsc::Receiver<usize>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let config = tls_config(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listener.local_addr().expect("bound");
     listener.set_nonblocking(true).expect("for tokio");

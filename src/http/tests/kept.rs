@@ -5,7 +5,7 @@ use super::*;
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn kept(at: SocketAddr) -> Outgoing {
-    Outgoing { keep: true, ..post(at) }
+    Outgoing { via: Via::Kept, ..post(at) }
 }
 
 /// A server that answers each request on a connection; what it does after the first answer is `then`'s, which is told when it is done.

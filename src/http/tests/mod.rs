@@ -13,6 +13,9 @@ use crate::time::{Clock, ManualClock, SharedClock};
 mod answers;
 mod before;
 mod kept;
+mod peer;
+mod refused;
+mod shared;
 
 /// A server on a free port; each connection's request is read, kept and handed to `react`.
 struct Server {
@@ -123,7 +126,7 @@ fn post(at: SocketAddr) -> Outgoing {
         },
         secret_headers: vec![("authorization".into(), "Bearer MARK".into())],
         not_after: None,
-        keep: false,
+        via: Via::Own,
         limits: CallLimits { connect: Duration::from_secs(5), cut: Duration::from_secs(5), body: 64 * 1024 },
     }
 }

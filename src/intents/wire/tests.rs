@@ -84,6 +84,21 @@ fn command(full: bool, kind: CommandKind) -> Command {
     }
 }
 
+fn call(full: bool) -> PlanCall {
+    PlanCall {
+        id: "desk".into(),
+        operation_id: "op-1.1".into(),
+        tool: "order".into(),
+        contract: "orders".into(),
+        call: "create".into(),
+        needs: if full { vec!["lamp".into()] } else { vec![] },
+        state: if full { CallState::Ended } else { CallState::Waiting },
+        end: some(full, Status::Cancelled),
+        code: text(full, "RB0713"),
+        detail: text(full, "it needs lamp"),
+    }
+}
+
 fn intent(full: bool) -> Intent {
     Intent {
         tenant: "acme".into(),
@@ -187,6 +202,7 @@ fn every_record_comes_back() {
             evidence: None,
             reference: text(full, "order-9"),
             plan_hash: None,
+            calls: full.then(|| vec![call(true), call(false)]),
             answers: text(full, "m-1"),
             at: WallTime(1),
         });

@@ -1,9 +1,9 @@
 //! Reading outside any group.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::KafkaError;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 
 use super::context::Context;
@@ -15,6 +15,8 @@ use crate::record::InRecord;
 
 /// The client wants a group's name even where it never joins; nothing is committed under it.
 const NAME: &str = "readback-reader";
+/// How long the partitions of a new topic may take to be known.
+const NEW_TOPIC: Duration = Duration::from_secs(3);
 
 /// A consumer with an assignment of its own.
 pub struct RdReader {
@@ -96,9 +98,24 @@ impl Reader for RdReader {
             _ => &self.consumer,
         };
         asked.context().keep(asked.client());
-        asked
-            .fetch_watermarks(tp.topic.as_str(), tp.partition.0, self.cluster.config().request)
-            .map(|(low, high)| (NextOffset(low), NextOffset(high)))
-            .map_err(|e| convert::fault(asked.client(), "asking for the ends", tp, &e))
+        ends(asked, tp, self.cluster.config().request).map_err(|e| convert::fault(asked.client(), "asking for the ends", tp, &e))
+    }
+}
+
+/// Where a partition begins and ends. A topic that was just created is known before its partitions are: those are asked for again.
+pub(super) fn ends<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    tp: &Tp,
+    limit: Duration,
+) -> Result<(NextOffset, NextOffset), KafkaError> {
+    let until = Instant::now() + NEW_TOPIC;
+    loop {
+        match consumer.fetch_watermarks(tp.topic.as_str(), tp.partition.0, limit) {
+            Ok((low, high)) => return Ok((NextOffset(low), NextOffset(high))),
+            Err(e) if e.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownPartition) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(e) => return Err(e),
+        }
     }
 }

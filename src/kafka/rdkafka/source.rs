@@ -372,8 +372,8 @@ impl Source for RdSource {
     }
 
     fn ends(&mut self, tp: &Tp) -> KResult<(NextOffset, NextOffset)> {
-        let found = self.consumer()?.fetch_watermarks(tp.topic.as_str(), tp.partition.0, self.cluster.config().request);
-        found.map(|(low, high)| (NextOffset(low), NextOffset(high))).map_err(|e| self.fault("asking for the ends", tp, &e))
+        let found = super::reader::ends(self.consumer()?, tp, self.cluster.config().request);
+        found.map_err(|e| self.fault("asking for the ends", tp, &e))
     }
 
     fn stamp(&mut self) -> KResult<Self::Stamp> {

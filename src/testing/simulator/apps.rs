@@ -1,4 +1,5 @@
-//! The applications that are simulated: the orders topology with plan, gate and policy, and a plain one where each record is an
+//! The applications that are simulated: the orders topology with plan, gate and policy, the kits topology with plans of several calls, and
+//! a plain one where each record is an
 //! effect, once at a shop that knows no keys and once at one that remembers them for a while.
 
 use std::path::Path;
@@ -53,7 +54,8 @@ pub(super) const ANY_TIME: Duration = Duration::from_secs(32);
 /// One of the applications.
 pub(super) fn application(app: App) -> Application {
     match app {
-        App::Orders => orders(),
+        App::Orders => declared("topology/orders"),
+        App::Plans => declared("topology/kits"),
         App::Plain => plain(CONTRACT),
         App::Keyed => plain(&CONTRACT.replace("dedupe: none", &format!("dedupe: {{ window: {}s }}", MEMORY.as_secs()))),
         App::Created => plain(&unbounded(&fenced("create: { exists: 409 }"))),
@@ -106,10 +108,10 @@ fn without_readback() -> String {
     format!("{head}    in_flight:{tail}")
 }
 
-fn orders() -> Application {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/orders");
+fn declared(folder: &str) -> Application {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let loaded = yaml::offline(|| crate::declare::load(&dir));
-    loaded.unwrap_or_else(|d| panic!("topology/orders can't be read:\n{d}")).application
+    loaded.unwrap_or_else(|d| panic!("{folder} can't be read:\n{d}")).application
 }
 
 fn plain(contract: &str) -> Application {
@@ -160,8 +162,9 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
             let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");
             Message { topic: "plain.wanted".into(), key: planned.id().to_string(), value, headers: Headers::new() }
         }
-        App::Orders => {
-            let input = json!({ "want": sku, "pieces": quantity }).to_string();
+        App::Orders | App::Plans => {
+            let kit = app == App::Plans;
+            let input = json!({ "want": sku, "pieces": quantity, "kit": kit }).to_string();
             let request = WorkRequest {
                 operation_id: planned.id(),
                 message_id: MessageId::from(format!("m-{}-{nth}", planned.number)),
@@ -173,7 +176,7 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
                 action: "order.create".into(),
                 input: Input { media_type: "application/json".into(), inline: Some(input), locator: None, sha256: None },
                 deadline,
-                required_permissions: vec!["orders:create".into()],
+                required_permissions: vec![if kit { "kit:equip" } else { "orders:create" }.into()],
                 approval_ref: None,
                 cost_estimate: Cost { tokens: 800, bytes: 2_048, tool_calls: 1 },
                 written_for: WrittenFor::default(),
@@ -200,13 +203,28 @@ pub(super) fn model(request: &RenderedRequest) -> Answer {
     let body: Value = request.body.as_deref().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
     let asked: Value = body["messages"][1]["content"].as_str().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
     let quantity = asked["pieces"].as_i64().unwrap_or_default();
-    let plan = json!({ "sku": asked["want"], "quantity": quantity, "total": quantity * PRICE });
+    let total = quantity * PRICE;
+    let plan = match asked["kit"] == true {
+        true => json!({ "total": total, "calls": kit(&asked["want"], quantity) }),
+        false => json!({ "sku": asked["want"], "quantity": quantity, "total": total }),
+    };
     let answer = json!({
         "id": "chat-1", "choices": [{ "message": { "role": "assistant", "content": plan.to_string() } }],
         "usage": { "total_tokens": 300 },
     });
     let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
     Answer { status: 200, headers, body: Bytes::from(answer.to_string()) }
+}
+
+/// Orders that need each other: one first, then two, of which one is for what was asked, then one that needs both.
+fn kit(want: &Value, quantity: i64) -> Value {
+    let call = |id: &str, sku: Value, needs: &[&str]| json!({ "id": id, "tool": "order", "arguments": { "sku": sku, "quantity": quantity }, "needs": needs });
+    json!([
+        call("last", "SKU-D".into(), &["asked", "side"]),
+        call("first", "SKU-A".into(), &[]),
+        call("asked", want.clone(), &["first"]),
+        call("side", "SKU-C".into(), &["first"]),
+    ])
 }
 
 /// How much later the deadline of a conflicting request is.

@@ -63,7 +63,7 @@ impl Heard {
         wrong.extend(self.unseen(results).map(|op| format!("other content under {op} went unseen")));
         wrong.extend(records.iter().filter_map(|r| self.denied(r, &records)));
         let held: BTreeSet<&WireKey> = books.iter().map(|b| &b.wire_key).collect();
-        let applied = |op: &OperationId| intents.iter().any(|i| i.operation.1 == *op && held.contains(&i.wire_key));
+        let applied = |op: &OperationId| intents.iter().any(|i| i.operation.1.root() == *op && held.contains(&i.wire_key));
         let voided: BTreeSet<&OperationId> = records.iter().filter_map(|r| self.voided(r)).collect();
         wrong.extend(voided.into_iter().filter(|op| applied(op)).map(|op| format!("{op} was applied on an approval taken back")));
         wrong

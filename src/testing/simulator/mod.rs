@@ -7,6 +7,7 @@ mod apps;
 mod happen;
 mod heard;
 mod operator;
+mod plans;
 mod schedule;
 mod search;
 mod undone;

@@ -15,6 +15,8 @@ use super::apps::{DEAR, PATIENCE};
 pub enum App {
     /// `topology/orders`: a model plans, a person approves, policy is asked.
     Orders,
+    /// `topology/kits`: one plan of several calls that need each other, approved as a whole.
+    Plans,
     /// Each record is an effect.
     Plain,
     /// The same, at a shop that remembers keys for a while.
@@ -210,8 +212,20 @@ pub struct Schedule {
 }
 
 /// What seeds draw from: the whole product more often than its parts.
-const DRAWN: [App; 10] =
-    [App::Orders, App::Orders, App::Orders, App::Plain, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
+const DRAWN: [App; 12] = [
+    App::Orders,
+    App::Orders,
+    App::Orders,
+    App::Plain,
+    App::Plain,
+    App::Keyed,
+    App::Created,
+    App::Aged,
+    App::Counted,
+    App::Undone,
+    App::Plans,
+    App::Plans,
+];
 
 /// Requests come and faults strike within this time.
 const BUSY_MS: u64 = 40_000;
@@ -267,10 +281,10 @@ fn time(rng: &mut Rng) -> Duration {
 fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
     let class = match (app, rng.below(10)) {
         (_, 0) => Class::Refused,
-        (App::Orders, 1) => Class::Denied,
-        (App::Orders, 2 | 3) => Class::Approved,
-        (App::Orders, 4) => Class::DeniedByPerson,
-        (App::Orders, 5) => Class::Unanswered,
+        (App::Orders | App::Plans, 1) => Class::Denied,
+        (App::Orders | App::Plans, 2 | 3) => Class::Approved,
+        (App::Orders | App::Plans, 4) => Class::DeniedByPerson,
+        (App::Orders | App::Plans, 5) => Class::Unanswered,
         _ => Class::Simple,
     };
     let dear = class.needs_approval();

@@ -25,6 +25,7 @@ use crate::time::{Clock, ManualClock, MonoTime, Now, WallTime};
 use super::apps;
 use super::heard::Heard;
 use super::operator::People;
+use super::plans;
 use super::schedule::{Afterthought, Again, App, Broken, Off, Schedule, Strike};
 use super::undone;
 
@@ -62,7 +63,7 @@ impl Applications {
     /// Reads them.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        let all = [App::Orders, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
+        let all = [App::Orders, App::Plans, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
         Self { all: all.map(|app| (app, apps::application(app))).into() }
     }
     fn of(&self, app: App) -> &Application {
@@ -326,7 +327,7 @@ impl<'a> World<'a> {
         let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
         let counts = external_counts(self.application, admin.as_ref())?;
         let mut config = ProcessConfig::default();
-        if self.schedule.app != App::Orders {
+        if !matches!(self.schedule.app, App::Orders | App::Plans) {
             config.effects.audit = Span(apps::LIFE);
         }
         let composed = compose(self.application, &config, &counts, &NoRegistry, &edges)?;
@@ -343,6 +344,8 @@ impl<'a> World<'a> {
         self.out.violations.extend(found.iter().filter(told).map(ToString::to_string));
         self.out.violations.extend(self.heard.wrong(&results, &self.target.books(), &self.people.intents(&self.cluster)));
         self.out.violations.extend(undone::wrong(&results, &self.people.intents(&self.cluster), &self.target));
+        let (intents, books) = (self.people.intents(&self.cluster), self.target.books());
+        self.out.violations.extend(plans::wrong(self.schedule, &results, &intents, &books));
         if !self.rested && self.out.violations.is_empty() {
             self.out.violations.push("it never came to rest".to_owned());
         }

@@ -1,0 +1,214 @@
+//! A plan of several calls under way: each call is an operation of its own, this record tells of the whole. Pure.
+
+use crate::error::{Code, codes};
+use crate::ids::{ApprovalId, CommandId};
+use crate::intents::{AckLevel, CallState, Command, CommandKind, PlanCall, ResultKind, Status};
+
+use super::orders::cut;
+use super::record::{Derived, Role, Stage};
+use super::returns::ack_of;
+use super::turn::{Output, Turn, Why};
+
+/// How many commands wait for the end of a plan; more are answered at once.
+const UNANSWERED: usize = 32;
+
+impl Turn<'_> {
+    /// Takes over what the ledgers' owners have said of calls.
+    pub fn fold_calls(&mut self) {
+        let (calls, derived) = (&mut self.record.calls, &self.record.derived);
+        for call in calls.iter_mut().filter(|c| c.state == CallState::Begun) {
+            call.end = derived.iter().find(|d| d.operation_id == call.operation_id).and_then(|d| d.end);
+            if call.end.is_some() {
+                call.state = CallState::Ended;
+            }
+        }
+    }
+
+    /// A call's intent is written.
+    pub fn call_begun(&mut self, call: usize) {
+        if let Some(call) = self.record.calls.get_mut(call) {
+            call.state = CallState::Begun;
+        }
+    }
+
+    /// Ends a call that has not begun: nothing of it left. It has no owner, so this record writes its one state.
+    pub fn end_call(&mut self, call: usize, status: Status, why: Why) {
+        let Some(call) = self.record.calls.get_mut(call).filter(|c| c.waits()) else { return };
+        (call.state, call.end) = (CallState::Ended, Some(status));
+        (call.code, call.detail) = (Some(why.code.to_string()), Some(why.words));
+        let call = call.clone();
+        let mut result = self.result(ResultKind::State, None);
+        (result.operation_id, result.version, result.calls) = (call.operation_id, Some(1), None);
+        (result.status, result.ack_level, result.code, result.detail) = (status, AckLevel::Approved, call.code, call.detail);
+        self.out.push(Output::Result(Box::new(result)));
+    }
+
+    /// Ends all calls that have not begun.
+    pub fn end_waiting_calls(&mut self, status: Status, why: impl Fn(&PlanCall) -> Why) {
+        for i in 0..self.record.calls.len() {
+            let why = why(&self.record.calls[i]);
+            self.end_call(i, status, why);
+        }
+    }
+
+    /// Tells how the plan goes, while calls are under way.
+    pub fn tell_progress(&mut self) {
+        let words = tally(&self.record.calls);
+        self.told(Status::Dispatched, AckLevel::Dispatched, None, Some(words));
+    }
+
+    /// All calls have ended: their common end, or `partial`. `by_answer`: of which contracts' calls the answer confirms.
+    pub fn end_of_plan(&mut self, by_answer: impl Fn(&PlanCall) -> bool) {
+        let status = common_end(&self.record.calls);
+        let reached = self.record.calls.iter().filter_map(|c| Some(ack_of(c.end?, by_answer(c)))).min();
+        let ack = match status {
+            Status::Partial => self.record.ack_level,
+            _ => reached.unwrap_or(AckLevel::Received).max(self.record.ack_level),
+        };
+        let code = code_of(status).map(|c| c.to_string());
+        self.told(status, ack, code, Some(tally(&self.record.calls)));
+        self.record.stage = Stage::Ended;
+        self.shed();
+        let undone =
+            self.record.calls.iter().any(|c| matches!(c.end, Some(Status::Cancelled | Status::Superseded | Status::Denied)));
+        for id in std::mem::take(&mut self.record.unanswered) {
+            let too_late = || Why::new(codes::COMMAND_REFUSED, format!("it ended as {}", status.word()));
+            self.answer_command(&id, (!undone).then(too_late));
+        }
+    }
+
+    /// A command for the whole while calls are under way.
+    pub(super) fn command_while_executing(&mut self, command: &Command) {
+        let id = &command.command_id;
+        match command.kind {
+            CommandKind::Query => self.answer(id.as_str(), None),
+            CommandKind::Cancel => {
+                let words = format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason));
+                self.stop_calls(command, Status::Cancelled, codes::CANCELLED, &words);
+            }
+            CommandKind::Revoke => match &command.approval {
+                Some(approval) if self.record.spent.as_ref().is_some_and(|s| s.id == approval.approval_id) => {
+                    self.revoke_held(&approval.approval_id.clone());
+                    self.stop_calls(command, Status::Denied, codes::DENIED, "the approval was taken back");
+                }
+                Some(approval) => {
+                    self.revoke_held(&approval.approval_id.clone());
+                    self.answer_command(id, None);
+                }
+                None => self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, "a revoke names an approval"))),
+            },
+            CommandKind::Resolve | CommandKind::Force | CommandKind::ReleaseLane | CommandKind::ApproveLate => {
+                let words = "its calls are under way, each an operation of its own: name the one that is meant";
+                self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, words)));
+            }
+        }
+    }
+
+    /// Ends what has not begun, sends the order on to the owners of what has, and answers at the end of the plan.
+    fn stop_calls(&mut self, command: &Command, status: Status, code: Code, words: &str) {
+        if self.record.unanswered.contains(&command.command_id) {
+            return;
+        }
+        let approval = self.record.spent.as_ref().map(|s| s.id.clone());
+        self.send_to_calls(&command.command_id, command.kind, words, approval.as_ref(), command);
+        self.end_waiting_calls(status, |_| Why::new(code, words));
+        if self.record.unanswered.len() < UNANSWERED {
+            self.record.unanswered.push(command.command_id.clone());
+        } else {
+            self.answer_command(&command.command_id, Some(Why::new(codes::COMMAND_REFUSED, "too many commands wait for its end")));
+        }
+    }
+
+    /// Takes the approval back that a plan under way has spent: what has not begun is denied, what has begun is its owner's to say.
+    pub fn revoke_spent(&mut self, command: &Command) {
+        if let Some(spent) = self.record.spent.as_ref().map(|s| s.id.clone()) {
+            self.revoke_held(&spent);
+            self.send_to_calls(&command.command_id, CommandKind::Revoke, &command.reason, Some(&spent), command);
+            self.end_waiting_calls(Status::Denied, |_| Why::new(codes::DENIED, "the approval was taken back"));
+        }
+    }
+
+    fn send_to_calls(&mut self, id: &CommandId, kind: CommandKind, words: &str, spent: Option<&ApprovalId>, given: &Command) {
+        let open = |d: &&Derived| d.role == Role::Call && d.end.is_none();
+        for to in self.record.derived.iter().filter(open).cloned().collect::<Vec<_>>() {
+            let id = CommandId::from(format!("{id}/{}", to.operation_id));
+            let mut command = self.own(id, kind, &to, words.to_owned());
+            command.approval = given
+                .approval
+                .clone()
+                .map(|a| crate::intents::Approval { approval_id: spent.cloned().unwrap_or(a.approval_id.clone()), ..a });
+            self.forward(&to, command);
+        }
+    }
+
+    /// A command for a call that has not begun, which nobody else knows yet; whether it was one.
+    pub(super) fn command_for_waiting_call(&mut self, command: &Command) -> bool {
+        let of = |c: &PlanCall| c.operation_id == command.operation_id && c.waits();
+        let Some(call) = self.record.calls.iter().position(of).filter(|_| self.record.stage == Stage::Executing) else {
+            return false;
+        };
+        let id = &command.command_id;
+        if self.answer_repeat(id) {
+            return true;
+        }
+        match command.kind {
+            CommandKind::Query => self.answer(id.as_str(), None),
+            CommandKind::Cancel => {
+                let words = format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason));
+                self.end_call(call, Status::Cancelled, Why::new(codes::CANCELLED, words));
+                self.answer_command(id, None);
+            }
+            _ => self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, "it has not begun, so there is nothing to decide"))),
+        }
+        true
+    }
+}
+
+/// What all calls that were not left out for another's sake have come to; `partial` where they differ.
+fn common_end(calls: &[PlanCall]) -> Status {
+    let left_out = codes::CALL_LEFT_OUT.to_string();
+    let mut ends = calls.iter().filter(|c| c.code.as_ref() != Some(&left_out)).filter_map(|c| c.end);
+    let first = ends.next().unwrap_or(Status::Cancelled);
+    if ends.all(|end| end == first) { first } else { Status::Partial }
+}
+
+/// What was done, what was not, what nobody knows, and what is still to come.
+fn tally(calls: &[PlanCall]) -> String {
+    let done = |c: &PlanCall| matches!(c.end, Some(Status::Confirmed | Status::ResolvedApplied));
+    let undone = |c: &PlanCall| c.end == Some(Status::Superseded);
+    let unknown = |c: &PlanCall| matches!(c.end, Some(Status::Stale | Status::Conflict));
+    let not_done = |c: &PlanCall| c.state == CallState::Ended && !done(c) && !undone(c) && !unknown(c);
+    let kinds: [(&str, &dyn Fn(&PlanCall) -> bool); 6] = [
+        ("done", &done),
+        ("done, and its undoing ordered", &undone),
+        ("not done", &not_done),
+        ("not known", &unknown),
+        ("under way", &|c| c.state == CallState::Begun),
+        ("waiting", &PlanCall::waits),
+    ];
+    let told = |(word, is): &(&str, &dyn Fn(&PlanCall) -> bool)| {
+        let of: Vec<_> = calls.iter().filter(|c| is(c)).map(named).collect();
+        (!of.is_empty()).then(|| format!("{} {word}: {}", of.len(), of.join(", ")))
+    };
+    kinds.iter().filter_map(told).collect::<Vec<_>>().join(" · ")
+}
+
+fn named(call: &PlanCall) -> String {
+    match call.end {
+        Some(Status::Confirmed) | None => call.id.clone(),
+        Some(end) => format!("{} ({})", call.id, end.word().replace('_', " ")),
+    }
+}
+
+fn code_of(end: Status) -> Option<Code> {
+    match end {
+        Status::Partial => Some(codes::PLAN_PARTIAL),
+        Status::Refused => Some(codes::TARGET_REFUSED),
+        Status::Denied => Some(codes::DENIED),
+        Status::Expired => Some(codes::EXPIRED),
+        Status::Cancelled => Some(codes::CANCELLED),
+        Status::Stale => Some(codes::STALE_INTENT),
+        Status::Conflict => Some(codes::REQUEST_CONFLICT),
+        _ => None,
+    }
+}
