@@ -6,17 +6,11 @@
 mod common;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::process::{Member, cpu_of, status_mb};
-use common::{Arguments, Ground, keep, machine, producer, quantile, send, table};
-use rdkafka::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::message::Message as _;
-use rdkafka::{Offset, TopicPartitionList};
+use common::flow::{Feed, Watch, now};
+use common::process::{Member, idle_cpu, status_mb};
+use common::{Arguments, Ground, keep, machine, quantile, table};
 use serde_json::json;
 
 const TOPOLOGY: &str = r#"application: APP
@@ -39,7 +33,7 @@ fn main() {
     // Two tasks each, by range.
     members.iter_mut().for_each(|m| m.wait_for_tasks(2.0));
     std::thread::sleep(Duration::from_secs(3));
-    let idle = (status_mb(members[0].pid(), "VmRSS"), idle_cpu(&members[0]));
+    let idle = (status_mb(members[0].pid(), "VmRSS"), idle_cpu(members[0].pid()));
     println!("idle: {:.0} MB, {:.2} % of a core", idle.0, idle.1 * 100.0);
 
     let began = Instant::now();
@@ -71,17 +65,6 @@ fn main() {
     );
     println!("\nidle CPU: {:.2} % of a core", idle.1 * 100.0);
     keep("latency", &json!({ "memory_mb": { "idle": idle.0, "load": loaded }, "idle_cpu": idle.1, "machine": machine }));
-}
-
-/// Microseconds since the run began.
-fn now(began: Instant) -> f64 {
-    began.elapsed().as_secs_f64() * 1e6
-}
-
-fn idle_cpu(member: &Member) -> f64 {
-    let cpu = cpu_of(member.pid());
-    std::thread::sleep(Duration::from_secs(10));
-    (cpu_of(member.pid()) - cpu).as_secs_f64() / 10.0
 }
 
 /// Commits so far and the seconds they took together.
@@ -151,107 +134,4 @@ impl App {
     fn member(&self, ground: &Ground, ordinal: u32) -> Member {
         Member::start(&self.dir, &self.dir, &[("READBACK_BROKERS", ground.brokers.clone())], ordinal)
     }
-}
-
-/// Sends at a steady rate until dropped; each record carries when it was sent.
-struct Feed {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Feed {
-    fn start(ground: &Ground, topic: &str, rate: u64, began: Instant) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (told, producer, topic) = (stop.clone(), producer(&ground.brokers, 0), topic.to_owned());
-        let run = move || {
-            let (start, mut sent) = (Instant::now(), 0);
-            while !told.load(Ordering::Acquire) {
-                let due = (start.elapsed().as_secs_f64() * rate as f64) as u64;
-                while sent < due {
-                    send(
-                        &producer,
-                        &topic,
-                        &format!("k-{}", sent % 1000),
-                        &format!(r#"{{"at":{},"n":{sent}}}"#, now(began) as u64),
-                    );
-                    sent += 1;
-                }
-                std::thread::sleep(Duration::from_micros(500));
-            }
-        };
-        Self { stop, thread: Some(std::thread::spawn(run)) }
-    }
-}
-
-impl Drop for Feed {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// One record that was seen: partition, when it was sent, when it came.
-type Sighting = (i32, f64, f64);
-
-/// Reads a topic, committed records only, and notes when each record came.
-struct Watch {
-    stop: Arc<AtomicBool>,
-    seen: Arc<Mutex<Vec<Sighting>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    fn start(ground: &Ground, topic: &str, began: Instant) -> Self {
-        let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (told, kept, consumer) = (stop.clone(), seen.clone(), watching(ground, topic));
-        let run = move || {
-            while !told.load(Ordering::Acquire) {
-                let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) else { continue };
-                let came = now(began);
-                let value: serde_json::Value = serde_json::from_slice(message.payload().unwrap_or_default()).unwrap_or_default();
-                if let Some(sent) = value["at"].as_f64().filter(|at| *at > 0.0) {
-                    kept.lock().expect("sightings").push((message.partition(), sent, came));
-                }
-            }
-        };
-        Self { stop, seen, thread: Some(std::thread::spawn(run)) }
-    }
-
-    /// How long the records took that were sent in between, in microseconds.
-    fn took(&self, from: f64, to: f64) -> Vec<f64> {
-        let seen = self.seen.lock().expect("sightings");
-        seen.iter().filter(|(_, sent, _)| (from..to).contains(sent)).map(|(_, sent, came)| came - sent).collect()
-    }
-
-    /// The longest time between two records of a partition, in microseconds.
-    fn longest_gap(&self, partition: i32, from: f64, to: f64) -> f64 {
-        let seen = self.seen.lock().expect("sightings");
-        let came = seen.iter().filter(|(p, _, came)| *p == partition && (from..to).contains(came)).map(|(_, _, came)| *came);
-        let points: Vec<f64> = [from].into_iter().chain(came).chain([to]).collect();
-        points.windows(2).map(|w| w[1] - w[0]).fold(0.0, f64::max)
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-fn watching(ground: &Ground, topic: &str) -> BaseConsumer {
-    let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", &ground.brokers)
-        .set("group.id", format!("{topic}-watch"))
-        .set("enable.auto.commit", "false")
-        .set("isolation.level", "read_committed")
-        .set("fetch.wait.max.ms", "50")
-        .create()
-        .expect("a consumer");
-    let mut list = TopicPartitionList::new();
-    for partition in 0..4 {
-        list.add_partition_offset(topic, partition, Offset::Beginning).expect("a position");
-    }
-    consumer.assign(&list).expect("assigned");
-    consumer
 }

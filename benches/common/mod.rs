@@ -20,6 +20,7 @@ use readback::kafka::rdkafka::{RdCluster, RdConfig};
 use readback::kafka::{Cluster as _, NewTopic};
 use serde_json::Value;
 
+pub mod flow;
 pub mod process;
 
 /// `--name value` pairs; cargo's own `--bench` is skipped.
@@ -75,6 +76,11 @@ impl Ground {
         name
     }
 
+    /// Deletes a topic that is no longer looked at: what is big does not stay.
+    pub fn forget(&self, topic: &str) {
+        let _ = self.cluster.admin().and_then(|a| a.delete(&[TopicName::new(topic)]));
+    }
+
     /// Writes `count` records as fast as it goes.
     pub fn fill(&self, topic: &str, count: u64, record: &dyn Fn(u64) -> (String, String)) {
         let producer = producer(&self.brokers, 20);
@@ -110,12 +116,21 @@ pub fn producer(brokers: &str, linger_ms: u32) -> Producer {
 
 /// Sends one record, waiting while the queue is full.
 pub fn send(producer: &Producer, topic: &str, key: &str, value: &str) {
-    loop {
-        match producer.send(BaseRecord::to(topic).key(key).payload(value)) {
-            Ok(()) => return,
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => std::thread::sleep(Duration::from_millis(1)),
-            Err((e, _)) => panic!("{e}"),
+    queue(producer, BaseRecord::to(topic).key(key).payload(value));
+}
+
+/// The same with its time, in milliseconds since 1970.
+pub fn send_at(producer: &Producer, topic: &str, key: &str, value: &str, at: i64) {
+    queue(producer, BaseRecord::to(topic).key(key).payload(value).timestamp(at));
+}
+
+fn queue<'a>(producer: &Producer, mut record: BaseRecord<'a, str, str>) {
+    while let Err((why, back)) = producer.send(record) {
+        match why {
+            KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => std::thread::sleep(Duration::from_millis(1)),
+            why => panic!("{why}"),
         }
+        record = back;
     }
 }
 
@@ -150,6 +165,16 @@ pub fn table<T: Display>(head: &[&str], rows: &[Vec<T>]) {
     println!("\n| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
     for row in rows {
         println!("| {} |", row.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "));
+    }
+}
+
+/// Draws values as bars, the longest one fifty characters.
+pub fn bars(title: &str, values: &[(&str, f64)]) {
+    let most = values.iter().map(|(_, v)| *v).fold(f64::MIN_POSITIVE, f64::max);
+    let wide = values.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    println!("\n{title}");
+    for (name, value) in values {
+        println!("  {name:wide$} {} {value:.1}", "█".repeat((value / most * 50.0).round() as usize));
     }
 }
 

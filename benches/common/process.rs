@@ -16,6 +16,13 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
+/// Share of a core that a process takes while nothing happens, over ten seconds.
+pub fn idle_cpu(pid: u32) -> f64 {
+    let cpu = cpu_of(pid);
+    std::thread::sleep(Duration::from_secs(10));
+    (cpu_of(pid) - cpu).as_secs_f64() / 10.0
+}
+
 /// A port that is free now.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()

@@ -60,7 +60,8 @@ export async function order(page, action, reason = "looked at the books") {
   const form = formOf(page, action);
   await form.locator("input[name=reason]").fill(reason);
   const command = await form.locator("input[name=command]").inputValue();
-  await Promise.all([page.waitForLoadState("load"), form.locator("button").click()]);
+  // The page that answers, not the one that is loaded already.
+  await Promise.all([page.waitForEvent("load"), form.locator("button").click()]);
   return command;
 }
 

@@ -53,7 +53,7 @@ export async function second(world, browser, { base, ids }) {
     for (const text of ["operator@acme orders it on version", "the order desk says that it never came"]) await says(other.page, text);
     const form = formOf(other.page, "confirm");
     await form.locator("input[name=reason]").fill("I have asked there, too");
-    await Promise.all([other.page.waitForLoadState("load"), form.locator("button").click()]);
+    await Promise.all([other.page.waitForEvent("load"), form.locator("button").click()]);
     await says(other.page, "Taken by the member");
     const { commands } = await now();
     expect(commands.length === 1 && commands[0].command === command && !commands[0].code, () => `${action}: ${JSON.stringify(commands)}`);

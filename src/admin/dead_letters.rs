@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{OperationId, OrderingKey, StepName, TopicName, Tp};
-use crate::intents::{Intake, Intent, WorkRequest, headers};
-use crate::kafka::{Class, Cluster, Isolation, KafkaFault};
+use crate::intents::{Intake, Intent, WorkRequest, dead, headers};
+use crate::kafka::{Class, Cluster, Isolation, KResult, KafkaFault, Reader};
 use crate::offset::{NextOffset, Offset};
 use crate::record::InRecord;
 use crate::serdes::internal::{self, Wire};
@@ -115,7 +115,6 @@ impl Letter {
     pub fn of(record: InRecord) -> Option<Self> {
         let text = |name| record.headers.text(name).map(str::to_owned);
         let code = text(headers::DEAD_CODE)?;
-        let at = text(headers::DEAD_AT).and_then(|t| t.parse().ok()).map(WallTime);
         Some(Self {
             place: Place { tp: record.tp.clone(), offset: record.offset },
             code,
@@ -123,7 +122,7 @@ impl Letter {
             origin: text(headers::DEAD_ORIGIN).unwrap_or_default(),
             step: text(headers::DEAD_STEP).map(StepName::from),
             operation: text(headers::OPERATION).map(OperationId::from),
-            at,
+            at: dead::moment(&record.headers, headers::DEAD_AT),
             record,
             replayed: None,
         })
@@ -132,6 +131,11 @@ impl Letter {
     /// Since when it rests: its death, or else its record's time.
     pub fn since(&self) -> WallTime {
         self.at.or(self.record.timestamp).unwrap_or_default()
+    }
+
+    /// The time of the record that died; of a letter that does not say it (by another program, or an older version) its own.
+    pub fn time(&self) -> Option<WallTime> {
+        dead::moment(&self.record.headers, headers::DEAD_TIME).or(self.record.timestamp)
     }
 
     /// The request, where it is one.
@@ -247,6 +251,7 @@ impl DeadLetters {
                 },
                 Ok(None) => {}
                 Err(f) if f.class == Class::Retry => {}
+                Err(f) if f.class == Class::Gone => pass_by(reader.as_mut(), &mut ends).map_err(unreachable)?,
                 Err(f) => return Err(unreachable(f)),
             }
         }
@@ -257,6 +262,16 @@ impl DeadLetters {
     pub fn resting(&self) -> impl Iterator<Item = &Letter> {
         self.letters.values().filter(|l| l.replayed.is_none())
     }
+}
+
+/// The topic's retention took records in front of the reader: it goes on behind them.
+fn pass_by(reader: &mut dyn Reader, ends: &mut [(Tp, NextOffset, NextOffset)]) -> KResult<()> {
+    for (tp, first, _) in ends.iter_mut() {
+        let at = reader.position(tp).unwrap_or(*first);
+        *first = reader.ends(tp, Isolation::Uncommitted)?.0.max(at);
+    }
+    let on: Vec<_> = ends.iter().map(|(tp, first, _)| (tp.clone(), *first)).collect();
+    reader.assign(&on)
 }
 
 /// Which letter a record says was replayed, and how.

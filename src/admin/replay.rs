@@ -150,7 +150,7 @@ fn as_it_came(letter: &Letter, topic: TopicName, partition: Partition) -> Going 
     names.0.retain(|h| !headers::DEAD.contains(&&*h.name));
     names.set(headers::REPLAY_OF, letter.place.header());
     let to = topic.to_string();
-    Going { topic, partition, timestamp: r.timestamp, key: r.key.clone(), value: r.value.clone(), headers: names, to }
+    Going { topic, partition, timestamp: letter.time(), key: r.key.clone(), value: r.value.clone(), headers: names, to }
 }
 
 /// The request as it comes to admission again: the same operation, in a message of its own.

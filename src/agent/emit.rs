@@ -2,8 +2,9 @@
 
 use crate::error::codes;
 use crate::ids::{Partition, TopicName, partition_of};
+use crate::intents::dead::Death;
 use crate::intents::headers as names;
-use crate::intents::{Claim, Control, Intent, ResultRecord, Return, WorkRequest, dead};
+use crate::intents::{Claim, Control, Intent, ResultRecord, Return, WorkRequest};
 use crate::outbox::{DeadLetter, cut};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{Wire, encode};
@@ -73,13 +74,14 @@ impl Sinks {
         let Some(sink) = &self.dead_letters else { return Ok(()) };
         let request: &WorkRequest = &letter.request;
         let extra = Headers::new().with(names::OPERATION, request.operation_id.to_string());
-        let mut extra = dead::headers(extra, letter.code, &cut(&letter.reason), &letter.origin, cx.now().wall)
-            .with(names::DEAD_STEP, letter.step.to_string());
+        let reason = cut(&letter.reason);
+        let death = Death { code: letter.code, reason: &reason, origin: &letter.origin, at: cx.now().wall, time: None };
+        let mut extra = death.on(extra).with(names::DEAD_STEP, letter.step.to_string());
         if let Some(key) = &letter.ordering_key {
             extra.push(names::ORDERING_KEY, key.to_string());
         }
         let public = sink.record(request.operation_id.to_string(), &request.operation_id, request, extra)?;
-        cx.bury(letter.code, public.on(&sink.topic, cx.now().wall))
+        cx.bury(letter.code, public.on(&sink.topic, death.at))
     }
 
     /// Writes a record that can't be read to the dead letters, its bytes as they came. A reason from an earlier round is
@@ -88,17 +90,19 @@ impl Sinks {
         let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
         tracing::warn!(code = %codes::UNDECODABLE, %origin, "a record can't be read and goes to the dead letters");
         let Some(sink) = &self.dead_letters else { return Ok(()) };
-        let headers = dead::headers(record.headers.clone(), codes::UNDECODABLE, &cut(words), &origin, cx.now().wall);
+        let (code, time) = (codes::UNDECODABLE, record.timestamp);
+        let death = Death { code, reason: &cut(words), origin: &origin, at: cx.now().wall, time };
+        let headers = death.on(record.headers.clone());
         let key = record.key.clone().unwrap_or_default();
         let letter = OutRecord {
             topic: &sink.topic,
             partition: Some(crate::ids::partition_of(&key, sink.partitions)),
-            timestamp: record.timestamp.or(Some(cx.now().wall)),
+            timestamp: Some(death.at),
             key: record.key.as_deref(),
             value: record.value.as_deref(),
             headers: Some(&headers),
         };
-        cx.bury(codes::UNDECODABLE, letter)
+        cx.bury(code, letter)
     }
 }
 

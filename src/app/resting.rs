@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::ids::{Partition, TopicName, Tp};
-use crate::intents::headers;
+use crate::intents::{dead, headers};
 use crate::kafka::{Class, Cluster, Isolation, KResult, Reader};
 use crate::offset::NextOffset;
 use crate::record::InRecord;
@@ -121,8 +121,7 @@ impl Letters {
             return;
         }
         if record.headers.get(headers::DEAD_CODE).is_some() && self.at.len() < MOST {
-            let died = record.headers.text(headers::DEAD_AT).and_then(|t| t.parse().ok()).map(WallTime);
-            let died = died.or(record.timestamp).unwrap_or_default();
+            let died = dead::moment(&record.headers, headers::DEAD_AT).or(record.timestamp).unwrap_or_default();
             self.at.insert((place, record.offset.0), died);
         }
     }

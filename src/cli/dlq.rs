@@ -263,7 +263,7 @@ fn show(letter: &Letter, whole: bool, now: WallTime, format: Format) {
         if let Value::Object(members) = &mut all {
             members.insert("key".into(), json!(key));
             members.insert("headers".into(), json!(names));
-            members.insert("timestamp".into(), json!(r.timestamp));
+            members.insert("timestamp".into(), json!(letter.time()));
             members.insert("bytes".into(), json!(bytes));
             members.insert(if whole { "payload" } else { "payload_shape" }.into(), shown);
         }
@@ -283,7 +283,7 @@ fn show(letter: &Letter, whole: bool, now: WallTime, format: Format) {
         },
     }
     println!("\nkey      {}", key.as_deref().unwrap_or("null"));
-    println!("time     {}", r.timestamp.map_or_else(|| "none".into(), |t| t.to_string()));
+    println!("time     {}", letter.time().map_or_else(|| "none".into(), |t| t.to_string()));
     for (name, value) in names {
         println!("header   {name}: {}", value.as_deref().unwrap_or("null"));
     }

@@ -219,7 +219,7 @@ pub(super) fn shown(topic: &TopicName, record: &Output) -> Value {
     }
     let key = record.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned());
     let text = |v: &Option<Bytes>| v.as_ref().map(|v| String::from_utf8_lossy(v).into_owned());
-    let lasting = record.headers.0.iter().filter(|h| h.name != headers::DEAD_AT);
+    let lasting = record.headers.0.iter().filter(|h| ![headers::DEAD_AT, headers::DEAD_TIME].contains(&&*h.name));
     let names: BTreeMap<_, _> = lasting.map(|h| (h.name.clone(), text(&h.value))).collect();
     json!({ "topic": topic.as_str(), "key": key, "value": value, "headers": names })
 }

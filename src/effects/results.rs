@@ -2,7 +2,8 @@
 
 use crate::error::Code;
 use crate::ids::{OperationId, StepName, TopicName, partition_of};
-use crate::intents::{AckLevel, Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, dead, headers};
+use crate::intents::dead::Death;
+use crate::intents::{AckLevel, Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
 use crate::task::{TaskError, TxCx};
@@ -71,12 +72,13 @@ pub fn bury(
     tracing::warn!(%code, operation = %op, origin = %record.tp, offset = %record.offset, reason, "dead letter");
     let Some(sink) = config.dead_letters.get(step) else { return Ok(()) };
     let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
-    let mut h = dead::headers(record.headers.clone(), code, reason, &origin, cx.now().wall);
+    let death = Death { code, reason, origin: &origin, at: cx.now().wall, time: record.timestamp };
+    let mut h = death.on(record.headers.clone());
     h.set(headers::DEAD_STEP, step.to_string());
     let letter = OutRecord {
         topic: &sink.topic,
         partition: Some(partition_of(op.root().as_str().as_bytes(), sink.partitions)),
-        timestamp: record.timestamp,
+        timestamp: Some(death.at),
         key: record.key.as_deref(),
         value: record.value.as_deref(),
         headers: Some(&h),

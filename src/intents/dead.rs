@@ -6,13 +6,39 @@ use crate::time::WallTime;
 
 use super::headers as names;
 
-/// A record's headers with the reason. One from an earlier round is replaced, so that a record that is replayed and fails again does
-/// not grow (C100). `reason` holds no payload.
-pub fn headers(mut headers: Headers, code: Code, reason: &str, origin: &str, at: WallTime) -> Headers {
-    headers.0.retain(|h| !names::DEAD.contains(&&*h.name));
-    headers
-        .with(names::DEAD_CODE, code.to_string())
-        .with(names::DEAD_REASON, reason.to_owned())
-        .with(names::DEAD_ORIGIN, origin.to_owned())
-        .with(names::DEAD_AT, at.0.to_string())
+/// The time that one of a letter's headers holds: [`names::DEAD_AT`] or [`names::DEAD_TIME`].
+pub fn moment(of: &Headers, name: &str) -> Option<WallTime> {
+    of.text(name)?.parse().ok().map(WallTime)
+}
+
+/// How a record became a dead letter.
+#[derive(Clone, Copy, Debug)]
+pub struct Death<'a> {
+    /// Why: `RB0501`.
+    pub code: Code,
+    /// In words, without payload.
+    pub reason: &'a str,
+    /// Where it came from: `topic/partition/offset`.
+    pub origin: &'a str,
+    /// When it died. Also the letter's own time: a topic's retention counts by it, and a letter about an old record would be deleted
+    /// before anybody saw it.
+    pub at: WallTime,
+    /// The record's own time, which a replay gives back to it; none where it had none, or where the letter is a new record.
+    pub time: Option<WallTime>,
+}
+
+impl Death<'_> {
+    /// A record's headers with this. What they say of an earlier death is replaced, so that a record that is replayed and fails again
+    /// does not grow (C100).
+    pub fn on(&self, mut headers: Headers) -> Headers {
+        headers.0.retain(|h| !names::DEAD.contains(&&*h.name));
+        if let Some(time) = self.time {
+            headers.push(names::DEAD_TIME, time.0.to_string());
+        }
+        headers
+            .with(names::DEAD_CODE, self.code.to_string())
+            .with(names::DEAD_REASON, self.reason.to_owned())
+            .with(names::DEAD_ORIGIN, self.origin.to_owned())
+            .with(names::DEAD_AT, self.at.0.to_string())
+    }
 }

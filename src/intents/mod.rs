@@ -100,10 +100,12 @@ pub mod headers {
     pub const DEAD_ORIGIN: &str = "rb_dead_origin";
     /// The effect step that refused it; none on records that a step of the graph gave up.
     pub const DEAD_STEP: &str = "rb_dead_step";
-    /// When it became a dead letter, Unix milliseconds: the record's own time is that of the original.
+    /// When it became a dead letter, Unix milliseconds.
     pub const DEAD_AT: &str = "rb_dead_at";
+    /// The time of the record that died, Unix milliseconds: the letter's own is that of its death.
+    pub const DEAD_TIME: &str = "rb_dead_time";
     /// Every header that tells of a record's death; a replay goes without them.
-    pub const DEAD: &[&str] = &[DEAD_CODE, DEAD_REASON, DEAD_ORIGIN, DEAD_STEP, DEAD_AT];
+    pub const DEAD: &[&str] = &[DEAD_CODE, DEAD_REASON, DEAD_ORIGIN, DEAD_STEP, DEAD_AT, DEAD_TIME];
     /// On a replayed record: which dead letter it was, `topic/partition/offset`.
     pub const REPLAY_OF: &str = "rb_replay_of";
     /// On a mark among the dead letters: which letter of the same partition was replayed, by its offset.

@@ -4,7 +4,7 @@ use crate::error::{Code, codes};
 use crate::ids::{ApprovalId, CommandId};
 use crate::intents::{AckLevel, CallState, Command, CommandKind, PlanCall, ResultKind, Status};
 
-use super::orders::cut;
+use super::orders::cancelled_by;
 use super::record::{Derived, Role, Stage};
 use super::returns::ack_of;
 use super::turn::{Output, Turn, Why};
@@ -83,17 +83,16 @@ impl Turn<'_> {
         match command.kind {
             CommandKind::Query => self.answer(id.as_str(), None),
             CommandKind::Cancel => {
-                let words = format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason));
-                self.stop_calls(command, Status::Cancelled, codes::CANCELLED, &words);
+                self.stop_calls(command, Status::Cancelled, cancelled_by(command));
             }
             CommandKind::Revoke => match &command.approval {
-                Some(approval) if self.record.spent.as_ref().is_some_and(|s| s.id == approval.approval_id) => {
-                    self.revoke_held(&approval.approval_id.clone());
-                    self.stop_calls(command, Status::Denied, codes::DENIED, "the approval was taken back");
-                }
                 Some(approval) => {
-                    self.revoke_held(&approval.approval_id.clone());
-                    self.answer_command(id, None);
+                    self.revoke_held(&approval.approval_id);
+                    if self.record.spent.as_ref().is_some_and(|s| s.id == approval.approval_id) {
+                        self.stop_calls(command, Status::Denied, taken_back());
+                    } else {
+                        self.answer_command(id, None);
+                    }
                 }
                 None => self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, "a revoke names an approval"))),
             },
@@ -105,13 +104,13 @@ impl Turn<'_> {
     }
 
     /// Ends what has not begun, sends the order on to the owners of what has, and answers at the end of the plan.
-    fn stop_calls(&mut self, command: &Command, status: Status, code: Code, words: &str) {
+    fn stop_calls(&mut self, command: &Command, status: Status, why: Why) {
         if self.record.unanswered.contains(&command.command_id) {
             return;
         }
         let approval = self.record.spent.as_ref().map(|s| s.id.clone());
-        self.send_to_calls(&command.command_id, command.kind, words, approval.as_ref(), command);
-        self.end_waiting_calls(status, |_| Why::new(code, words));
+        self.send_to_calls(&command.command_id, command.kind, &why.words, approval.as_ref(), command);
+        self.end_waiting_calls(status, |_| why.clone());
         if self.record.unanswered.len() < UNANSWERED {
             self.record.unanswered.push(command.command_id.clone());
         } else {
@@ -124,7 +123,7 @@ impl Turn<'_> {
         if let Some(spent) = self.record.spent.as_ref().map(|s| s.id.clone()) {
             self.revoke_held(&spent);
             self.send_to_calls(&command.command_id, CommandKind::Revoke, &command.reason, Some(&spent), command);
-            self.end_waiting_calls(Status::Denied, |_| Why::new(codes::DENIED, "the approval was taken back"));
+            self.end_waiting_calls(Status::Denied, |_| taken_back());
         }
     }
 
@@ -154,14 +153,17 @@ impl Turn<'_> {
         match command.kind {
             CommandKind::Query => self.answer(id.as_str(), None),
             CommandKind::Cancel => {
-                let words = format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason));
-                self.end_call(call, Status::Cancelled, Why::new(codes::CANCELLED, words));
+                self.end_call(call, Status::Cancelled, cancelled_by(command));
                 self.answer_command(id, None);
             }
             _ => self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, "it has not begun, so there is nothing to decide"))),
         }
         true
     }
+}
+
+fn taken_back() -> Why {
+    Why::new(codes::DENIED, "the approval was taken back")
 }
 
 /// What all calls that were not left out for another's sake have come to; `partial` where they differ.
@@ -174,12 +176,11 @@ fn common_end(calls: &[PlanCall]) -> Status {
 
 /// What was done, what was not, what nobody knows, and what is still to come.
 fn tally(calls: &[PlanCall]) -> String {
-    let done = |c: &PlanCall| matches!(c.end, Some(Status::Confirmed | Status::ResolvedApplied));
     let undone = |c: &PlanCall| c.end == Some(Status::Superseded);
     let unknown = |c: &PlanCall| matches!(c.end, Some(Status::Stale | Status::Conflict));
-    let not_done = |c: &PlanCall| c.state == CallState::Ended && !done(c) && !undone(c) && !unknown(c);
+    let not_done = |c: &PlanCall| c.state == CallState::Ended && !c.happened() && !undone(c) && !unknown(c);
     let kinds: [(&str, &dyn Fn(&PlanCall) -> bool); 6] = [
-        ("done", &done),
+        ("done", &PlanCall::happened),
         ("done, and its undoing ordered", &undone),
         ("not done", &not_done),
         ("not known", &unknown),

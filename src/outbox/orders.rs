@@ -102,13 +102,12 @@ impl Turn<'_> {
         let id = &command.command_id;
         match command.kind {
             CommandKind::Cancel => {
-                let words = format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason));
-                self.end(Status::Cancelled, Why::new(codes::CANCELLED, words));
+                self.end(Status::Cancelled, cancelled_by(command));
                 self.answer_command(id, None);
             }
             CommandKind::Revoke => {
                 if let Some(approval) = &command.approval {
-                    self.revoke_held(&approval.approval_id.clone());
+                    self.revoke_held(&approval.approval_id);
                     self.answer_command(id, None);
                 } else {
                     self.answer_command(id, Some(Why::new(codes::COMMAND_REFUSED, "a revoke names an approval")));
@@ -158,6 +157,11 @@ impl Turn<'_> {
     pub fn stale(&self, seen: i64) -> Why {
         Why::new(codes::STALE_VERSION, format!("made on version {seen}, it stands at {}", self.record.version))
     }
+}
+
+/// Who cancelled it, and why.
+pub(super) fn cancelled_by(command: &Command) -> Why {
+    Why::new(codes::CANCELLED, format!("cancelled by {}: {}", cut(&command.by), cut(&command.reason)))
 }
 
 /// At most 200 characters of what a person wrote.

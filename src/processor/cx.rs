@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::{Code, Error, Fault};
 use crate::ids::{TaskId, TopicName};
-use crate::intents::dead;
+use crate::intents::dead::Death;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
 use crate::state::{Globals, Scan, StoreId, Stored};
@@ -150,11 +150,12 @@ impl<'a, 't> ProcessorCx<'a, 't> {
             return Err(failed().next("name a `dead_letters` topic to go on without such records").into());
         };
         let origin = self.origin_text().unwrap_or_default();
-        let headers = dead::headers(record.headers.clone(), code, reason, &origin, self.tx.now().wall);
+        let death = Death { code, reason, origin: &origin, at: self.tx.now().wall, time: record.timestamp };
+        let headers = death.on(record.headers.clone());
         let letter = OutRecord {
             topic,
             partition: None,
-            timestamp: record.timestamp,
+            timestamp: Some(death.at),
             key: record.key.as_deref(),
             value: record.value.as_deref(),
             headers: Some(&headers),

@@ -15,8 +15,10 @@ use super::lost::Expected;
 use super::restore::{Restore, STANDSTILL};
 use super::thread::StreamThread;
 
-/// Faults in a row, without one commit between them, after which the thread gives up.
+/// Faults in a row, without one commit between them, after which the thread gives up: so many, over at least so long. A group that is
+/// long in taking a member back, on a broker or a machine that is too busy, refuses every commit until then.
 const GIVE_UP: u32 = 30;
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 /// Fencings in a row, without one commit between them, after which another process must be using the slot's name. One that lives shows in
 /// the group as well; a few in a row come of transactions that timed out, or of others that took this slot for dead, on a busy machine.
 const FENCED_BY_SOMEBODY: u32 = 5;
@@ -56,6 +58,8 @@ impl<C: Cluster> StreamThread<C> {
     /// Acts on a fault by its class. An error means that the thread can't go on.
     pub(super) fn recover_from(&mut self, fault: KafkaFault, now: Now) -> crate::error::Result<()> {
         self.faults += 1;
+        let since = now.mono.since(*self.faulty.get_or_insert(now.mono));
+        let gives_up = self.faults >= GIVE_UP && since >= GIVE_UP_AFTER;
         if fault.class == Class::Gone && self.faults < GIVE_UP {
             return self.look_for_what_is_gone(&fault, now);
         }
@@ -66,7 +70,7 @@ impl<C: Cluster> StreamThread<C> {
         match fault.class {
             Class::SlotTaken | Class::Config | Class::Gone => Err(error_of(fault)),
             Class::Fenced if self.fenced + 1 >= FENCED_BY_SOMEBODY => Err(error_of(fault)),
-            _ if self.faults >= GIVE_UP => Err(error_of(fault)),
+            _ if gives_up => Err(error_of(fault)),
             Class::Retry | Class::Abort | Class::Blocked if self.recovery.is_none() => self.abort_and_rewind(now),
             class => {
                 self.fenced += u32::from(class == Class::Fenced);

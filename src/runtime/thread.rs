@@ -93,6 +93,8 @@ pub struct StreamThread<C: Cluster> {
     pub(super) metrics: SlotMetrics,
     /// Faults since the last commit, and how many of them were fencings.
     pub(super) faults: u32,
+    /// When the first of them was.
+    pub(super) faulty: Option<MonoTime>,
     pub(super) fenced: u32,
     pub(super) paused_until: MonoTime,
     pace: Pace,
@@ -124,6 +126,7 @@ impl<C: Cluster> StreamThread<C> {
             releasing: None,
             metrics: seed.metrics.of(&seed.plan.unit, &slot),
             faults: 0,
+            faulty: None,
             fenced: 0,
             paused_until: MonoTime(0),
             pace: Pace::new(seed.plan.flat_gap, seed.options.commit_interval),
@@ -350,7 +353,7 @@ impl<C: Cluster> StreamThread<C> {
         self.tx.commit(&offsets, &mut self.source)?;
         let ended = self.seed.clock.now();
         self.pace.finished(started.mono, ended.mono);
-        (self.faults, self.fenced) = (0, 0);
+        (self.faults, self.faulty, self.fenced) = (0, None, 0);
         self.metrics.commits.inc();
         self.tx.take_buried().into_iter().for_each(|code| self.metrics.dead_letter(code));
         self.metrics.written.inc_by(written as u64);

@@ -320,17 +320,25 @@ fn a_missing_position_is_refused_where_it_must_not_be_guessed() {
     fresh.expect(20);
 }
 
-/// If this broke, a fault that comes back with every try would spin for ever instead of telling somebody.
+/// If this broke, a fault that comes back with every try would spin for ever instead of telling somebody; or a member whose group is a
+/// minute late in taking it back would end.
 #[test]
 fn faults_without_end_end_the_thread() {
-    let c = copying("endless", false);
-    let mut thread = c.b.thread(&c.plan, 0);
-    for _ in 0..40 {
-        c.b.cluster.fail_next(Call::Offsets, None, Class::Abort);
-    }
+    let failing = |times: usize| {
+        let c = copying("endless", false);
+        let thread = c.b.thread(&c.plan, 0);
+        (0..times).for_each(|_| c.b.cluster.fail_next(Call::Offsets, None, Class::Abort));
+        (c, thread)
+    };
+    let (c, mut thread) = failing(200);
     let ended = c.b.run(&mut [&mut thread], |_| false).expect_err("gives up");
     assert_eq!(ended.code, codes::TRANSACTION_ABORTED);
     assert_eq!(c.b.count(&c.to), 0);
+    // More than thirty in a row, a second from each other.
+    let (c, mut thread) = failing(60);
+    c.run(&mut thread, 20);
+    c.b.stop(thread);
+    c.expect(20);
 }
 
 /// If this broke, a process would not come up, not stop on SIGTERM within its bound, or leave work half done.

@@ -17,6 +17,9 @@ use readback::time::{Clock as _, SystemClock, WallTime};
 use crate::story::program;
 use crate::{shared, stack, until};
 
+/// The time of records that died: older than any topic's retention.
+const OLD: WallTime = WallTime(1_767_225_600_000);
+
 /// A source and its dead letters.
 struct Ground {
     cluster: RdCluster,
@@ -29,13 +32,17 @@ impl Ground {
     fn new(cluster: RdCluster) -> Self {
         let name = format!("dlq-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
         let (source, dead) = (TopicName::from(format!("{name}.in")), TopicName::from(format!("{name}.dead")));
-        let topic = |name: &TopicName| NewTopic { name: name.clone(), partitions: 2, replication: 1, config: BTreeMap::new() };
-        cluster.admin().and_then(|a| a.create(&[topic(&source), topic(&dead)])).expect("topics");
+        let topic = |name: &TopicName, config| NewTopic { name: name.clone(), partitions: 2, replication: 1, config };
+        // What goes back has its old time: the source keeps it. The letters are safe under the usual retention.
+        let keeps = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
+        let topics = [topic(&source, keeps), topic(&dead, BTreeMap::new())];
+        cluster.admin().and_then(|a| a.create(&topics)).expect("topics");
         Self { cluster, app: ApplicationId::from(name), source, dead }
     }
 
     /// `n` records that a step gave up, from the second partition of the source.
     fn bury(&self, n: usize) {
+        let died = SystemClock.now().wall;
         let letters: Vec<(String, Headers)> = (0..n)
             .map(|i| {
                 let headers = Headers::new()
@@ -43,7 +50,8 @@ impl Ground {
                     .with(headers::DEAD_CODE, "RB0501")
                     .with(headers::DEAD_REASON, "no JSON")
                     .with(headers::DEAD_ORIGIN, format!("{}/1/{i}", self.source))
-                    .with(headers::DEAD_AT, SystemClock.now().wall.0.to_string());
+                    .with(headers::DEAD_AT, died.0.to_string())
+                    .with(headers::DEAD_TIME, OLD.0.to_string());
                 (format!("card 4242-{i}"), headers)
             })
             .collect();
@@ -52,7 +60,7 @@ impl Ground {
             .map(|(value, headers)| OutRecord {
                 topic: &self.dead,
                 partition: Some(Partition(0)),
-                timestamp: Some(WallTime(1_767_225_600_000)),
+                timestamp: Some(died),
                 key: Some(b"k"),
                 value: Some(value.as_bytes()),
                 headers: Some(headers),
@@ -130,7 +138,7 @@ fn the_program_lists_shows_and_replays_once() {
     let values: Vec<&str> = sent.iter().map(|s| s.1.as_str()).collect();
     assert_eq!(values, ["card 4242-0", "card 4242-1", "card 4242-2"]);
     let expected = Headers::new().with("theirs", "kept").with(headers::REPLAY_OF, format!("{}/0/1", g.dead));
-    assert_eq!((sent[1].0, sent[1].2, &sent[1].3), (1, Some(WallTime(1_767_225_600_000)), &expected));
+    assert_eq!((sent[1].0, sent[1].2, &sent[1].3), (1, Some(OLD), &expected));
     assert!(g.resting().is_empty());
 }
 

@@ -20,6 +20,7 @@ mod scenarios;
 mod secured;
 mod security;
 mod settings;
+mod slow;
 mod standby;
 mod story;
 mod streams;

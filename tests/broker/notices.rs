@@ -13,12 +13,11 @@ use readback::record::OutRecord;
 use readback::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
+use crate::protocol::written;
 use crate::{cluster_at, stack};
 
 /// The topology of `app`: `{"id", "until"}` on `<app>.in` is a notice.
 pub fn topology(work: &Path, app: &str) -> PathBuf {
-    let dir = work.join("topology");
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
     let graph = format!(
         "application: {app}
 version: 1
@@ -40,22 +39,30 @@ results: {app}.results
 dead_letters: {app}.dead
 "
     );
-    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/webhook/contracts/notices.yaml");
-    std::fs::copy(contract, dir.join("contracts/notices.yaml")).expect("copies");
-    dir
+    written(work, &graph, [("notices", std::fs::read_to_string(contract).expect("reads"))])
 }
 
 /// The same, whose target asks for the bearer token in `file`.
 pub fn topology_with_token(work: &Path, app: &str, file: &Path) -> PathBuf {
-    let dir = topology(work, app);
-    let path = dir.join("contracts/notices.yaml");
-    let contract = std::fs::read_to_string(&path).expect("reads");
     let credentials = format!(
         "target:\n  credentials: [{{ header: authorization, prefix: \"Bearer \", secret: {{ file: {} }} }}]\n",
         file.display()
     );
-    std::fs::write(&path, contract.replacen("target:\n", &credentials, 1)).expect("writes");
+    with_contract(work, app, |contract| contract.replacen("target:\n", &credentials, 1))
+}
+
+/// The same, whose target may take up to `limit` seconds for an answer.
+pub fn topology_with_patience(work: &Path, app: &str, limit: u64) -> PathBuf {
+    let (timeout, bound) = (format!("timeout: {limit}s"), format!("bound: {}s", limit + 5));
+    with_contract(work, app, |contract| contract.replacen("timeout: 3s", &timeout, 1).replacen("bound: 5s", &bound, 1))
+}
+
+fn with_contract(work: &Path, app: &str, change: impl FnOnce(String) -> String) -> PathBuf {
+    let dir = topology(work, app);
+    let path = dir.join("contracts/notices.yaml");
+    let contract = std::fs::read_to_string(&path).expect("reads");
+    std::fs::write(&path, change(contract)).expect("writes");
     dir
 }
 
@@ -81,17 +88,30 @@ pub struct Service {
     posts: Arc<Mutex<Vec<Value>>>,
     /// The bearer token that it wants; whoever comes with another one is refused for good.
     wants: Arc<Mutex<Option<String>>>,
+    /// A shipment that it thinks about for so long, once it is in the books.
+    slow: Slow,
 }
+
+type Slow = Arc<Mutex<Option<(String, Duration)>>>;
 
 impl Service {
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let posts = Arc::new(Mutex::new(Vec::new()));
-        let wants = Arc::new(Mutex::new(None));
-        let (books, wanted) = (posts.clone(), wants.clone());
-        std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| serve(stream, &books, &wanted)));
-        Self { url, posts, wants }
+        let (wants, slow) = (Arc::new(Mutex::new(None)), Slow::default());
+        let (books, wanted, thinks) = (posts.clone(), wants.clone(), slow.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (books, wanted, thinks) = (books.clone(), wanted.clone(), thinks.clone());
+                std::thread::spawn(move || serve(stream, &books, &wanted, &thinks));
+            }
+        });
+        Self { url, posts, wants, slow }
+    }
+    /// From now on it takes so long over this shipment.
+    pub fn is_slow(&self, shipment: &str, over: Duration) {
+        *self.slow.lock().expect("no panic") = Some((shipment.to_owned(), over));
     }
     /// From now on it answers nobody without this token.
     pub fn wants(&self, token: &str) {
@@ -106,7 +126,7 @@ impl Service {
     }
 }
 
-fn serve(mut stream: TcpStream, books: &Mutex<Vec<Value>>, wants: &Mutex<Option<String>>) {
+fn serve(mut stream: TcpStream, books: &Mutex<Vec<Value>>, wants: &Mutex<Option<String>>, slow: &Slow) {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     // Small requests: whole once the head is there and as much body as it says.
     while !is_whole(&request) {
@@ -138,6 +158,11 @@ fn serve(mut stream: TcpStream, books: &Mutex<Vec<Value>>, wants: &Mutex<Option<
             ("200 OK", json!({ "items": items, "next": null }))
         }
     };
+    drop(books);
+    let thinks = slow.lock().expect("no panic").clone().filter(|(shipment, _)| text.starts_with("POST") && body.contains(shipment));
+    if let Some((_, over)) = thinks {
+        std::thread::sleep(over);
+    }
     let answer = answer.to_string();
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", answer.len());
     let _ = stream.write_all(format!("{head}Connection: close\r\n\r\n{answer}").as_bytes());

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::processes::Running;
-use crate::protocol::{Reply, order, put, reply, serve, until_status, within};
+use crate::protocol::{Reply, lock, order, put, reply, serve, until_status, within, written};
 use crate::{shared, until};
 
 /// What exists at the target, in the order in which it came to be.
@@ -20,10 +20,6 @@ struct Books {
 }
 
 type Shared = Arc<Mutex<Books>>;
-
-fn lock(books: &Shared) -> MutexGuard<'_, Books> {
-    books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 fn target(books: &Shared) -> String {
     let books = books.clone();
@@ -69,8 +65,6 @@ calls:
 "#;
 
 fn topology(work: &Path, app: &str, base: &str) -> PathBuf {
-    let dir = work.join("topology");
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
     let graph = format!(
         "application: {app}
 version: 1
@@ -99,9 +93,7 @@ results: {app}.results
 dead_letters: {app}.dead
 "
     );
-    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
-    std::fs::write(dir.join("contracts/orders.yaml"), CONTRACT.replace("BASE", base)).expect("writes");
-    dir
+    written(work, &graph, [("orders", CONTRACT.replace("BASE", base))])
 }
 
 fn call(id: &str, name: &str, needs: &[&str]) -> Value {

@@ -61,6 +61,14 @@ impl Running {
             self.said().contains("Running").then_some(())
         });
     }
+    /// Where its metrics are, with `READBACK_ADMIN__LISTEN` given.
+    pub fn until_listening(&self) -> String {
+        until("it listens", || {
+            let said = self.said();
+            let at = said.lines().find(|l| l.contains("metrics and health"))?.split("address=").nth(1)?.to_owned();
+            Some(at.split_whitespace().next()?.to_owned())
+        })
+    }
     /// How it has ended, if it has.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("status")
@@ -127,7 +135,7 @@ fn a_supervised_member_that_is_killed_is_back_in_its_slot_and_leaves_with_its_su
 }
 
 /// What a probe answers: status and body.
-fn probe(address: &str, path: &str) -> Option<(u16, String)> {
+pub fn probe(address: &str, path: &str) -> Option<(u16, String)> {
     let mut to = TcpStream::connect(address).ok()?;
     write!(to, "GET {path} HTTP/1.1\r\nHost: readback\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
@@ -146,11 +154,7 @@ fn what_is_unreachable_at_start_is_waited_for_with_the_reason_shown() {
         let topology = orders(work.path(), "unreachable");
         let more = [(setting, address), ("READBACK_ADMIN__LISTEN", "127.0.0.1:0")];
         let mut member = Running::with(&topology, &work.path().join("state"), "member", &more);
-        let listens = until("it listens", || {
-            let said = member.said();
-            let at = said.lines().find(|l| l.contains("metrics and health"))?.split("address=").nth(1)?.to_owned();
-            Some(at.split_whitespace().next()?.to_owned())
-        });
+        let listens = member.until_listening();
         let reason = until("the reason is shown", || {
             assert!(member.try_wait().is_none(), "it ended: {}", member.said());
             probe(&listens, "/health/ready").filter(|(status, body)| *status == 503 && body.contains(code)).map(|(_, body)| body)

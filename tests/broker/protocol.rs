@@ -109,7 +109,8 @@ struct Books {
 
 type Shared = Arc<Mutex<Books>>;
 
-fn lock(books: &Shared) -> MutexGuard<'_, Books> {
+/// The books of a target, whatever became of who had them before.
+pub fn lock<T>(books: &Mutex<T>) -> MutexGuard<'_, T> {
     books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -252,8 +253,6 @@ calls:
 
 /// The topology of `app`: `{"id", "kind", "name", "until"}` on `<app>.in` becomes an effect of its kind.
 fn topology(work: &Path, app: &str, base: &str) -> PathBuf {
-    let dir = work.join("topology");
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
     let step = |name: &str, kind: &str, call: &str, more: &str| {
         format!(
             "  - name: {name}
@@ -289,9 +288,16 @@ dead_letters: {app}.dead
 ",
         steps.join("")
     );
+    written(work, &graph, CONTRACTS.iter().map(|(name, text)| (*name, text.replace("BASE", base))))
+}
+
+/// Writes a topology and its contracts, by name; gives its directory.
+pub fn written<'a>(work: &Path, graph: &str, contracts: impl IntoIterator<Item = (&'a str, String)>) -> PathBuf {
+    let dir = work.join("topology");
+    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
     std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
-    for (name, text) in CONTRACTS {
-        std::fs::write(dir.join(format!("contracts/{name}.yaml")), text.replace("BASE", base)).expect("writes");
+    for (name, text) in contracts {
+        std::fs::write(dir.join(format!("contracts/{name}.yaml")), text).expect("writes");
     }
     dir
 }

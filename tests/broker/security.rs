@@ -21,6 +21,9 @@ const GROUP: i8 = 3;
 const TRANSACTIONAL_ID: i8 = 5;
 const WRITE: i8 = 4;
 
+/// How long a token lives: longer than the broker lets a connection stand on one.
+const TOKEN: Duration = Duration::from_secs(8);
+
 /// Settings by their variables.
 type Settings = Vec<(&'static str, String)>;
 
@@ -35,7 +38,8 @@ pub fn signed_in<'a>(user: &'a str, password: &'a str) -> Vec<(&'static str, &'a
     ]
 }
 
-fn named(name: &str) -> String {
+/// A name of its own for an application.
+pub fn named(name: &str) -> String {
     format!("{name}-{}", &uuid::Uuid::new_v4().simple().to_string()[..6])
 }
 
@@ -244,20 +248,26 @@ fn a_password_changes_under_a_running_member() {
     story.end(&["password-one", "password-two"]);
 }
 
-/// If this broke, a member would end with its token, or with the secret that fetches it.
+/// C043: if this broke, a member would end with its token, or with the secret that fetches it; or an outage of the token server, longer
+/// than tokens live and than the broker lets a connection stand without a new one, would take a restart or repeat an effect.
 #[test]
-fn tokens_and_their_secret_change_under_a_running_member() {
+fn c043_tokens_and_their_secret_change_under_a_running_member() {
     let _shared = shared();
-    let issuer = Issuer::start("kafka", Duration::from_secs(4));
+    let issuer = Issuer::start("kafka", TOKEN);
     let mut story = Story::start("oauth", |work, _| {
         let secret = work.join("secret");
         std::fs::write(&secret, "first").expect("writes");
-        with_token(&issuer, &secret)
+        let mut settings = with_token(&issuer, &secret);
+        // The group waits for longer than the outage.
+        settings.push(("READBACK_GROUP__SESSION_TIMEOUT", "30s".to_owned()));
+        settings
     });
     story.ask();
     story.until_done();
     say(&issuer.secret, "second");
     story.until_said("there is no new token");
+    story.ask();
+    std::thread::sleep(TOKEN * 2);
     replace(&story.work.path().join("secret"), "second");
     let given = *issuer.given.lock().expect("no panic");
     until("two more tokens", || (*issuer.given.lock().expect("no panic") > given + 1).then_some(()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hmac::{Hmac, Mac};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::processes::Running;
-use crate::protocol::{listed, put, reply, serve, until_status, within};
+use crate::protocol::{listed, lock, put, reply, serve, until_status, within, written};
 use crate::{shared, until};
 
 const SECRET: &str = "whsec-of-the-jobs-service";
@@ -42,8 +42,6 @@ calls:
 "#;
 
 fn topology(work: &Path, app: &str, base: &str) -> PathBuf {
-    let dir = work.join("topology");
-    std::fs::create_dir_all(dir.join("contracts")).expect("a directory");
     let graph = format!(
         "application: {app}
 version: 1
@@ -64,12 +62,10 @@ results: {app}.results
 dead_letters: {app}.dead
 "
     );
-    std::fs::write(dir.join("topology.yaml"), graph).expect("writes");
     let secret = work.join("secret");
     std::fs::write(&secret, SECRET).expect("writes");
     let contract = CONTRACT.replace("BASE", base).replace("SECRET_FILE", secret.to_str().expect("text"));
-    std::fs::write(dir.join("contracts/jobs.yaml"), contract).expect("writes");
-    dir
+    written(work, &graph, [("jobs", contract)])
 }
 
 /// Posts a webhook as `secret` signs it, at a time this far from now; the status of the answer.
@@ -115,9 +111,9 @@ fn a_target_tells_by_itself_how_its_work_ended() {
     let (books, early) = (jobs.clone(), told_early.clone());
     let base = serve(move |asked| {
         let (name, key) = (asked.text("name").to_owned(), asked.text("ref").to_owned());
-        books.lock().unwrap_or_else(PoisonError::into_inner).entry(name.clone()).or_default().push(key.clone());
+        lock(&books).entry(name.clone()).or_default().push(key.clone());
         if name == "early" {
-            let to = early.lock().unwrap_or_else(PoisonError::into_inner).clone().expect("both listen");
+            let to = lock(&early).clone().expect("both listen");
             assert_eq!(post(&to, SECRET, 0, &says("job.done", &key)), Some(200));
             // The owner has long folded it when the answer comes.
             std::thread::sleep(Duration::from_millis(500));
@@ -149,7 +145,7 @@ fn a_target_tells_by_itself_how_its_work_ended() {
             .all(|n| found.get(*n).is_some_and(|o| o["status"] == if *n == "early" { "confirmed" } else { "unknown" }))
             .then_some(())
     });
-    let key = |name: &str| jobs.lock().unwrap_or_else(PoisonError::into_inner)[name][0].clone();
+    let key = |name: &str| lock(&jobs)[name][0].clone();
 
     // Forged, late, and about something else: refused or ignored, and nothing changes.
     assert_eq!(post(&to, "a guess", 0, &says("job.done", &key("a"))), Some(401));

@@ -42,14 +42,14 @@ impl Site {
     }
     /// Whether a line of the one is a line of the other.
     fn shares_a_line(&self, other: &Site) -> bool {
-        let lines = |s: &Site| (s.line(), s.line() + s.file.text.get(s.span.clone()).unwrap_or_default().matches('\n').count());
-        let ((from, to), (start, end)) = (lines(self), lines(other));
-        self.file == other.file && from <= end && start <= to
+        self.file == other.file && self.line() <= other.last_line() && other.line() <= self.last_line()
     }
     /// The lines that a drawing of it would show.
     fn lines(&self) -> impl Iterator<Item = &str> {
-        let count = self.file.text.get(self.span.clone()).unwrap_or_default().matches('\n').count() + 1;
-        self.file.text.lines().skip(self.line() - 1).take(count)
+        self.file.text.lines().take(self.last_line()).skip(self.line() - 1)
+    }
+    fn last_line(&self) -> usize {
+        self.line() + self.file.text.get(self.span.clone()).unwrap_or_default().matches('\n').count()
     }
     fn before(&self) -> &str {
         self.file.text.get(..self.span.start).unwrap_or_default()

@@ -53,7 +53,7 @@ fn shown(view: &View<'_>, letter: &Letter, sight: Sight) -> Markup {
             dt { "from" } dd { (letter.origin) }
             @if let Some(step) = &letter.step { dt { "step" } dd { (step) } }
             @if let Some(operation) = &letter.operation { dt { "operation" } dd { (operation) } }
-            @if let Some(at) = r.timestamp { dt { "record's time" } dd { (layout::moment(at)) } }
+            @if let Some(at) = letter.time() { dt { "record's time" } dd { (layout::moment(at)) } }
             dt { "key" } dd.mono { (cut(r.key.as_deref())) }
             @for (name, value) in &headers { dt { "header " (name) } dd.mono { (value) } }
         } }

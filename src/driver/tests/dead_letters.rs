@@ -8,10 +8,11 @@ use crate::admin::dead_letters::{Back, DeadLetters, Place};
 use crate::admin::replay::{Known, ReplayOrder, Replayed, Replayer};
 use crate::admin::views::Operations;
 use crate::error::codes;
-use crate::ids::{ApplicationId, GroupId, TopicName, UnitName};
+use crate::ids::{ApplicationId, GroupId, TopicName, Tp, UnitName};
 use crate::intents::{Status, headers};
 use crate::kafka::memory::MemoryCluster;
 use crate::kafka::{Cluster, Isolation, Slot, TxLimits, TxSink};
+use crate::offset::NextOffset;
 use crate::record::OutRecord;
 
 /// A target that takes everything, asked at most five minutes before the deadline. Requests have ten.
@@ -189,6 +190,38 @@ fn who_was_killed_in_between_has_neither_sent_nor_marked() {
     assert!(killed.commit(Duration::from_secs(1)).is_err(), "it comes back to life, and is shut out");
     let there = driver.cluster.records(&asks, Isolation::Committed);
     assert_eq!(there.len(), 2, "the original, and one replay");
+}
+
+/// If this broke, a listing would fail, or read the rest as not there, when retention takes letters in front of it.
+#[test]
+fn letters_that_retention_takes_while_they_are_read_pass_by() {
+    let mut driver = application(MAIL, "send");
+    for _ in 0..4 {
+        driver.pipe("asks", Some(b"k"), Some(b"{no json"), Headers::new(), None).unwrap();
+    }
+    let (topic, admin) = (TopicName::new("dead"), driver.cluster.admin().unwrap());
+    let third_on = [(Tp::new(topic.clone(), 0), NextOffset(4))];
+    let there = DeadLetters::read_some(&driver.cluster, &topic, &|_| admin.delete_records(&third_on).is_ok()).unwrap();
+    let found: Vec<i64> = there.letters.keys().map(|place| place.offset.0).collect();
+    assert_eq!(found, [0, 4, 6], "a commit lies between them");
+}
+
+/// If this broke, a letter about an old record would be deleted by its topic's retention before anybody saw it, or a replay would
+/// give the record another time than it had.
+#[test]
+fn a_letter_has_the_time_of_its_death_and_a_replay_that_of_its_record() {
+    let mut driver = application(MAIL, "send");
+    let old = WallTime(1_000);
+    driver.pipe("asks", Some(b"k"), Some(b"{no json"), Headers::new(), Some(old)).unwrap();
+    let (app, topic) = (ApplicationId::new("asked"), TopicName::new("dead"));
+    let died = driver.cluster.records(&topic, Isolation::Committed).remove(0).timestamp;
+    assert_eq!(died, Some(driver.now()));
+    let (order, nothing) = (order(&driver, None), BTreeMap::new());
+    let known = Known { operations: &nothing, partitions: &|_| Some(1) };
+    let picked = resting(&driver.cluster);
+    Replayer::open(&driver.cluster, &app).unwrap().replay(&topic, &picked, &known, &order).unwrap();
+    let back = driver.cluster.records(&TopicName::new("asks"), Isolation::Committed).pop().unwrap();
+    assert_eq!((back.timestamp, back.headers.text(headers::DEAD_TIME)), (Some(old), None));
 }
 
 /// If this broke, a mark behind a member's open transaction would not be seen, and the letter would go back twice.

@@ -8,6 +8,7 @@ mod compensate;
 mod conditions;
 mod decide;
 mod fences;
+mod judge;
 mod network;
 mod people;
 mod permission;

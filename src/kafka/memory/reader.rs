@@ -46,7 +46,7 @@ impl MemoryReader {
                 }
                 Read::UpTo(end) => *at = end,
                 Read::OutOfRange => {
-                    return Err(KafkaFault::new(Class::Config, "reading", &tp, format!("offset {at} is out of range")));
+                    return Err(KafkaFault::new(Class::Gone, "reading", &tp, format!("offset {at} is out of range")));
                 }
             }
         }

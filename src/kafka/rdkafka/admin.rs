@@ -25,6 +25,8 @@ use crate::time::WallTime;
 const NAME: &str = "readback-admin";
 /// Of a question that a refusal may cut short.
 const SLICE: Duration = Duration::from_millis(500);
+/// How long brokers may take to hear of a topic that was created.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 const MAKING: &str = "creating the admin client";
 
 /// An admin client, and a consumer for metadata: a producer's would create the topic it asks for.
@@ -117,6 +119,22 @@ impl RdAdmin {
         }
         Ok(settings)
     }
+    /// A creation is confirmed by the controller, and brokers hear of it a moment later. Until then whoever looks for the topic, or for
+    /// its partitions, is told that there is none. Bounded: where it takes longer, the next request says so.
+    fn until_known(&self, topics: &[NewTopic]) {
+        let until = Instant::now() + KNOWN_WITHIN;
+        let led = |t: &MetadataTopic| {
+            let mut partitions = t.partitions().iter();
+            t.error().is_none() && partitions.len() > 0 && partitions.all(|p| p.error().is_none())
+        };
+        let all_known = || {
+            let known = self.fetch(None).ok()?;
+            topics.iter().all(|new| known.topics().iter().any(|t| t.name() == new.name.as_str() && led(t))).then_some(())
+        };
+        while all_known().is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl Admin for RdAdmin {
@@ -167,6 +185,7 @@ impl Admin for RdAdmin {
                 Err((name, code)) => return Err(KafkaFault::new(Class::Config, DOING, name, KafkaError::AdminOp(code))),
             }
         }
+        self.until_known(topics);
         Ok(())
     }
 
