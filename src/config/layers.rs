@@ -74,7 +74,7 @@ pub(super) fn read(root: &Node) -> Result<ProcessConfig> {
 
 /// The values under keys whose names speak of a secret, also where somebody misspelt them. A reference is no secret.
 fn written_out<'n>(node: &'n Node, secret: bool, found: &mut Vec<&'n Site>) {
-    let near = |name: &str| yaml::nearest(name, ["password", "secret", "token"].into_iter()).is_some();
+    let near = |name: &str| yaml::nearest(name, ["password", "secret", "token"]).is_some();
     match &node.kind {
         Kind::Scalar { .. } if secret => found.push(&node.at),
         Kind::Scalar { .. } => {}
