@@ -1,5 +1,5 @@
 //! An application with state and an effect, in real processes on three brokers, to be broken: a sum for each account over a repartition
-//! topic and a changelog, and a note at a target for every fifth record. Judged by a plain fold over the input, by the target's book,
+//! topic and a changelog, and a note at a target for every tenth record. Judged by a plain fold over the input, by the target's book,
 //! and by its stores beside their changelogs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,10 +30,12 @@ pub const PARTITIONS: u32 = 4;
 /// Accounts that are summed.
 const ACCOUNTS: usize = 13;
 /// Records of one feeding, and the pause between two.
-const FED_AT_ONCE: usize = 5;
+const FED_AT_ONCE: usize = 40;
 const FED_EVERY: Duration = Duration::from_millis(50);
 /// One record of so many asks for a note.
-const NOTED: usize = 5;
+const NOTED: usize = 10;
+/// Until when a note may be sent at last: less than a contract's calls are admitted for by default, more than any fault takes.
+const DUE: Duration = Duration::from_secs(600);
 
 /// The target's book: each note that was written, by name and the key that came with it.
 type Book = Arc<Mutex<Vec<(String, String)>>>;
@@ -167,11 +169,11 @@ impl Sums {
         records(&self.cluster, &self.topic("sums"))
     }
 
-    /// How operations have ended, by their last result.
-    fn ended(&self) -> BTreeMap<String, Status> {
+    /// How operations have ended, by their last result, and what it said of that.
+    fn ended(&self) -> BTreeMap<String, (Status, String)> {
         let all = results(&self.cluster, &self.topic("results"), PARTITIONS);
-        let states = all.iter().filter(|s| s.record.status.is_end());
-        states.map(|s| (s.record.operation_id.to_string(), s.record.status)).collect()
+        let ends = all.into_iter().map(|s| s.record).filter(|r| r.status.is_end());
+        ends.map(|r| (r.operation_id.to_string(), (r.status, r.detail.unwrap_or_default()))).collect()
     }
 
     /// Each account's sums once each, in order, as a fold over its records gives them.
@@ -196,8 +198,8 @@ impl Sums {
         lock(&self.book).iter().for_each(|(name, _)| *book.entry(name.clone()).or_default() += 1);
         for operation in &input.noted {
             match (ended.get(operation), book.get(operation).copied().unwrap_or(0)) {
-                (Some(Status::Confirmed), 1) => {}
-                (status, written) => wrong.push(format!("{operation}: reported {status:?}, written {written} times")),
+                (Some((Status::Confirmed, _)), 1) => {}
+                (told, written) => wrong.push(format!("{operation}: reported {told:?}, written {written} times")),
             }
         }
         let strays = book.keys().filter(|name| !input.noted.contains(*name));
@@ -254,7 +256,7 @@ fn feeder(cluster: &RdCluster, app: &str, feeding: &Arc<AtomicBool>) -> JoinHand
             let record = |i: usize| {
                 let account = format!("account-{}", i * 7 % ACCOUNTS);
                 let value = json!({ "id": format!("note-{i}"), "account": account, "amount": i, "noted": i.is_multiple_of(NOTED),
-                    "until": within(Duration::from_secs(3_600)) });
+                    "until": within(DUE) });
                 (account, value.to_string())
             };
             let batch: Vec<(String, String)> = (fed..fed + FED_AT_ONCE).map(record).collect();
