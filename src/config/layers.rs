@@ -15,8 +15,10 @@ const PREFIX: &str = "READBACK_";
 /// Variables under the prefix that are no settings; some are for tests.
 const NOT_SETTINGS: &[&str] = &[
     "READBACK_APP",
+    "READBACK_CHAOS_SEED",
     "READBACK_CONFIG",
     "READBACK_FAIL",
+    "READBACK_FAULTS",
     "READBACK_LOG",
     "READBACK_SEED",
     "READBACK_SCHEDULES",
@@ -291,13 +293,15 @@ mod tests {
         }
     }
 
-    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints, or in a pod beside a
-    /// service that is called `readback`.
+    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints, under a test that was told
+    /// how much to break, or in a pod beside a service that is called `readback`.
     #[test]
     fn variables_of_others_are_no_settings() {
         let shell = env(&[
             ("READBACK_STACK_MODE", "jvm"),
             ("READBACK_APP", "orders"),
+            ("READBACK_FAULTS", "200"),
+            ("READBACK_CHAOS_SEED", "12"),
             ("READBACK_SERVICE_HOST", "10.0.0.1"),
             ("READBACK_PORT", "tcp://10.0.0.1:9464"),
             ("READBACK_ORDERS_PORT_9464_TCP_ADDR", "10.0.0.1"),
