@@ -1,7 +1,7 @@
 //! Three brokers, replication 3, min.insync 2: leaders moved, brokers killed, in-sync replicas lost, and everything at once, under an
 //! application with state and an effect. Inside Kafka a plain fold over the input judges, outside the target's book.
 //!
-//! A command of its own: `cargo test --test broker cluster -- --ignored`. `READBACK_FAULTS=200` before it plays the long chaos,
+//! A command of its own: `cargo test --test broker cluster -- --ignored`. `READBACK_FAULTS=24` before it plays a longer chaos,
 //! `READBACK_CHAOS_SEED=N` one again.
 
 use std::time::Duration;
