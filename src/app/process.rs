@@ -254,8 +254,8 @@ fn patiently<T>(
     }
 }
 
-/// C052: times and a protocol that the broker does not take are refused with both numbers. A process that may not ask for them finds out by the
-/// client's own error.
+/// C052: times and a protocol that the broker does not take are refused with both sides of it. A process that may not ask for them
+/// finds out by the client's own error.
 fn refuse_settings(config: &ProcessConfig, admin: &dyn crate::kafka::Admin) -> Result<()> {
     let found = match admin.broker_config() {
         Err(fault) if fault.class == crate::kafka::Class::Config => return Ok(()),

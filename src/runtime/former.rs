@@ -37,8 +37,9 @@ impl<C: Cluster> StreamThread<C> {
         if !self.source.stay_away(session + FORGETS_WITHIN)? {
             return Ok(false);
         }
-        tracing::warn!(slot = %self.slot, ?session, "the group gives {why}, as under a former topology: waiting until it has forgotten the slot");
-        self.stuck = Some(format!("the group gives {why}, as under a former topology; it forgets the slot after {session:?}"));
+        let why = format!("the group gives {why}, as under a former topology; it forgets the slot after {session:?}");
+        tracing::warn!(slot = %self.slot, "{why}");
+        self.stuck = Some(why);
         self.assigned = false;
         self.joins.clear();
         Ok(true)
