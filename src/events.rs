@@ -1,4 +1,4 @@
-//! Names, labels and help of every metric, in one list. Labels are bounded: units, slots, topics, classes, brokers; never keys, and of
+//! Names, labels and help of every metric, in one list. A member adds the label [`APPLICATION`] to all. Labels are bounded: units, slots, topics, classes, brokers; never keys, and of
 //! the tenants only those that the configuration declares (`metrics.tenants`), all others under one name.
 
 use std::collections::BTreeSet;
@@ -23,6 +23,9 @@ impl Tenants {
         self.0.get(tenant).map_or(Self::OTHER, String::as_str)
     }
 }
+
+/// The label that a member puts on every metric: one Prometheus watches many applications.
+pub const APPLICATION: &str = "application";
 
 /// How a metric behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,11 +107,12 @@ metrics! {
     EFFECTS:
     EFFECTS_ATTEMPTS = Counter "readback_effects_attempts_total" ["target", "answer"] "Calls that came out, by how the answer read.";
     EFFECTS_READBACKS = Counter "readback_effects_readbacks_total" ["target", "found"] "Readbacks, by what they showed.";
-    EFFECTS_WARRANTS = Counter "readback_effects_warrants_total" ["kind"] "Warrants under which earlier attempts allowed a re-send.";
+    EFFECTS_WARRANTS = Counter "readback_effects_warrants_total" ["target", "kind"] "Warrants under which earlier attempts allowed a re-send.";
     EFFECTS_ENDS = Counter "readback_effects_ends_total" ["status"] "Operations that ended.";
-    EFFECTS_FLAGS = Counter "readback_effects_flags_total" ["flag"] "Suspected duplicates, contradictions, cancels that came too late.";
-    EFFECTS_OPERATIONS = Gauge "readback_effects_operations" ["partition", "status"] "Open operations by where they stand.";
-    OLDEST_UNKNOWN = Gauge "readback_effects_oldest_unknown_timestamp_seconds" ["partition"] "Since when the oldest unknown operation is unknown, Unix time; not there where none is.";
+    EFFECTS_FLAGS = Counter "readback_effects_flags_total" ["target", "flag"] "Suspected duplicates, contradictions, cancels that came too late.";
+    EFFECTS_OPERATIONS = Gauge "readback_effects_operations" ["partition", "target", "status"] "Open operations of a target by where they stand.";
+    OLDEST_UNKNOWN = Gauge "readback_effects_oldest_unknown_timestamp_seconds" ["partition", "target"] "Since when the oldest unknown operation of a target is unknown, Unix time; not there where none is.";
+    SERVICE_SECONDS = Histogram "readback_effects_service_seconds" ["step", "tenant", "of"] "Time that an effect or a proposal took from its first attempt to its end: calls, readbacks, and what lay between them.";
     TARGET_CALLS = Gauge "readback_target_calls_running" ["target"] "Calls to a target that are under way.";
     TARGET_LIMIT = Gauge "readback_target_calls_limit" ["target"] "Calls to a target that may be under way at once.";
     WEBHOOKS = Counter "readback_webhooks_total" ["contract", "outcome"] "Posts of targets, by what became of them.";

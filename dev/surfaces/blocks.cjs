@@ -18,19 +18,24 @@ function blocks(file, where, fail) {
     const begin = i + 1;
     for (i += 1; i < lines.length && lines[i].trim() !== '```'; i += 1);
     const text = lines.slice(begin, i).map((l) => l.slice(Math.min(indent.length, l.search(/\S|$/))));
-    const above = lines.slice(Math.max(0, begin - 4), begin - 1).join('\n');
-    const why = above.match(/<!-- not run: ([\s\S]*?) -->\s*$/)?.[1];
+    const why = remark('not run', lines.slice(0, begin - 1));
+    const before = remark('before', lines.slice(0, begin - 1));
     const [language, ...marks] = info.trim().split(',');
     const at = `${where}:${begin}`;
     if (language === 'sh' || language === 'console') {
       const mark = marks.find((m) => m.startsWith('run'));
       if (!mark && !why) fail(at, 'neither `run` nor `<!-- not run: why -->`');
-      found.push({ at, language, mark, why, text });
+      found.push({ at, language, mark, why, before, text });
     } else if (!language && text.some((l) => /^(\$ )?(readback|dev\/|cargo|kubectl|docker|helm) /.test(l)) && !where.includes('coming_from')) {
       fail(at, 'commands in a block without `sh` or `console`');
     }
   }
   return found;
+}
+
+/** What a comment says right above a block. */
+function remark(name, above) {
+  return above.slice(-12).join('\n').match(new RegExp(`<!-- ${name}: ((?:(?!-->)[^])*?)\\s*-->\\s*$`))?.[1];
 }
 
 /** A shell that is told one command after the other. */

@@ -32,6 +32,15 @@ CASES = {
         "extraVolumeMounts": [{"name": "kafka-tls", "mountPath": "/etc/kafka-tls", "readOnly": True}],
     },
     "a topology in files": {"topology": {"files": {"topology.yaml": "application: orders\n", "contracts/orders.yaml": "contract: orders\n"}}},
+    "a console, by an ingress": {
+        "console": {"enabled": True, "tokensSecret": "console", "ingress": {"enabled": True, "host": "duty.example", "tlsSecret": "duty-tls"}},
+        "tls": {"secretName": "tls", "client": True}, "topology": {"files": {"topology.yaml": "application: orders\n"}},
+        "env": [{"name": "ORDERS_URL", "value": "http://orders"}],
+    },
+    "a console of an issuer": {
+        "console": {"enabled": True},
+        "config": {"console": {"oidc": {"issuer": "https://id.example", "client_id": "duty", "roles": {"sre": "operator"}}}},
+    },
     "no disruption budget, no account": {"podDisruptionBudget": {"enabled": False}, "serviceAccount": {"create": False}},
     "everything around it": {
         "monitoring": {"podMonitor": True, "rules": True, "dashboard": True},
@@ -69,8 +78,12 @@ def holds(name, objects, values):
     jsonschema.validate(config, SETTINGS)
     grace, stop = pod["terminationGracePeriodSeconds"], seconds(config["stop_within"])
     assert grace >= stop + 5, f"killed after {grace} s, and a stop takes up to {stop} s"
-    assert members["spec"]["serviceName"] == only(objects, "Service")["metadata"]["name"]
-    assert only(objects, "Service")["spec"]["clusterIP"] == "None"
+    services = {o["metadata"]["name"]: o["spec"] for o in objects if o["kind"] == "Service"}
+    assert services[members["spec"]["serviceName"]]["clusterIP"] == "None"
+    console = [o["spec"] for o in objects if o["kind"] == "Deployment"]
+    assert len(console) == (1 if values.get("console", {}).get("enabled") else 0)
+    for shown in console:
+        serves(shown, pod, services, members["spec"])
     assert members["spec"]["replicas"] == values.get("replicas", 2)
     assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] != 0
     limits = container["securityContext"]
@@ -91,6 +104,28 @@ def holds(name, objects, values):
         assert budget["spec"]["maxUnavailable"] == 1
 
 
+def serves(console, member, services, members):
+    """People reach it, it is no member, and it is given what members are given."""
+    labels, pod = console["template"]["metadata"]["labels"], console["template"]["spec"]
+    container, own = pod["containers"][0], member["containers"][0]
+    assert not members["selector"]["matchLabels"].items() <= labels.items(), "budget and rules count the console as a member"
+    reached = [s for s in services.values() if s["selector"].items() <= labels.items()]
+    assert len(reached) == 1 and reached[0]["ports"][0]["targetPort"] == container["ports"][0]["name"]
+    assert container["args"][0] == "console" and container["image"] == own["image"]
+    assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    named = lambda c: {e["name"] for e in c.get("env", [])}
+    assert named(own) <= named(container), "it lacks settings of the members"
+    assert {m["name"] for m in own["volumeMounts"]} - {"state"} <= {m["name"] for m in container["volumeMounts"]}
+    assert sorted(m["name"] for m in container["volumeMounts"]) == sorted(v["name"] for v in pod["volumes"])
+
+
+def refused(values, why):
+    """What would not work does not get as far as a cluster."""
+    done = subprocess.run(["helm", "template", "shop", str(CHART), "--kube-version", f"{VERSIONS[-1]}.0", "-f", "-"],
+                          input=yaml.safe_dump(values), text=True, capture_output=True)
+    assert done.returncode and why in done.stderr, f"{values} is taken: {done.stderr}"
+
+
 def main():
     count = 0
     for name, values in CASES.items():
@@ -107,6 +142,8 @@ def main():
             holds(name, objects, values)
         except (AssertionError, jsonschema.ValidationError, kubernetes_validate.ValidationError) as e:
             sys.exit(f"{name}: {e}")
+    refused({"console": {"enabled": True}}, "nobody could sign in")
+    refused({"console": {"enabled": True, "tokensSecret": "t", "ingress": {"enabled": True, "host": "h"}}}, "tlsSecret is missing")
     print(f"{len(CASES)} sets of values, {count} objects against Kubernetes {' and '.join(VERSIONS)}")
 
 

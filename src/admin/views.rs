@@ -86,6 +86,8 @@ pub enum News {
     BodyGone(OperationKey),
     /// What is left of a tenant's budgets in this partition; `None`: it is no longer kept.
     Purse(Tenant, Option<Purse>),
+    /// What a scope (`target/mail`) is told in this partition: paused; `None`: it goes on.
+    Paused(String, Option<Switch>),
 }
 
 impl News {
@@ -99,6 +101,11 @@ impl News {
             (Half::Ledger, value) if key.starts_with(b"b/") => {
                 let made = if value.is_some() { News::Body } else { News::BodyGone };
                 return Ok(key_of(half, key).map(made));
+            }
+            (Half::Ledger, value) if key.starts_with(b"p/") => {
+                let Ok(scope) = std::str::from_utf8(&key[2..]) else { return Ok(None) };
+                let switch = value.as_deref().and_then(|v| serde_json::from_slice(v).ok());
+                return Ok(Some(News::Paused(scope.to_owned(), switch)));
             }
             (Half::Record, value) if key.starts_with(b"t/") => {
                 let Ok(tenant) = std::str::from_utf8(&key[2..]) else { return Ok(None) };

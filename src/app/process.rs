@@ -125,14 +125,15 @@ impl Process {
         let clock: crate::time::SharedClock = Arc::new(SystemClock);
         let http: Arc<dyn HttpPort> = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
         let traces = Traces::start(&application.id, config, &http, runtime, metrics)?;
-        let shared = effects::Shared::measured(effects::Metrics::new(metrics)?).traced(traces.tracer.clone());
+        let tenants = Tenants::declared(config.metrics.tenants.iter().cloned());
+        let shared = effects::Shared::measured(effects::Metrics::new(metrics, tenants.clone())?).traced(traces.tracer.clone());
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
             avro: registry.clone().map(|r| Arc::new(r) as _),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: Arc::new(shared),
-            metrics: Some(agent::Metrics::new(metrics, Tenants::declared(config.metrics.tenants.iter().cloned()))?),
+            metrics: Some(agent::Metrics::new(metrics, tenants)?),
             tracer: traces.tracer.clone(),
             weakened: Weakened::of_process(),
         };

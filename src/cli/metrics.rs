@@ -15,7 +15,7 @@ use super::Format;
 #[command(after_help = "Examples:
   readback metrics                                      name, kind, unit, labels and what it tells
   readback metrics --output json | jq -r .name          for a recording rule or a test of a dashboard
-`src/docs/operating.md` says what to alert on; deploy/ has the rules and a dashboard.")]
+A member adds the label `application` to each. `src/docs/operating.md` says what to alert on; deploy/ has the rules and a dashboard.")]
 pub struct MetricsArgs {}
 
 /// What a metric counts in: the last word of its name before `_total`.
@@ -67,7 +67,7 @@ mod tests {
     fn a_member_registers_every_metric_of_the_catalogue() {
         let registry = Registry::new();
         crate::runtime::Metrics::new(&registry).expect("registers");
-        crate::effects::Metrics::new(&registry).expect("registers");
+        crate::effects::Metrics::new(&registry, Default::default()).expect("registers");
         crate::kafka::Metrics::new(&registry).expect("registers");
         crate::agent::Metrics::new(&registry, Default::default()).expect("registers");
         crate::trace::Metrics::new(&registry).expect("registers");

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::config::yaml;
-use crate::contract::{self, Contract, Parameters};
+use crate::contract::{self, Call, Contract, Parameters};
 use crate::error::{Error, Fault, Result, codes};
 use crate::http::{HyperPort, host_of};
 use crate::ids::CallName;
@@ -30,7 +30,7 @@ Exit codes: 0 nothing contradicts the file · 1 a claim does not hold · 2 usage
 pub struct ProbeArgs {
     /// Which call: `contract.yaml#call`, `topology#call` or `topology#contract#call`.
     what: String,
-    /// A parameter that the sandbox takes, `name=value`; JSON where it is JSON, else text.
+    /// A parameter that the sandbox takes, `name=value`; text where the contract says so, else JSON.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// A JSON object of parameters; --set goes before it.
@@ -56,7 +56,8 @@ pub struct ProbeArgs {
 /// What the files and the arguments say.
 pub fn run(args: &ProbeArgs, format: Format) -> Result<ExitCode> {
     let (contract, call) = meant(args)?;
-    let mut probe = Probe::new(&contract, &call, parameters(args)?, args.resource_version.clone())?;
+    let parameters = parameters(args, contract.call(&call))?;
+    let mut probe = Probe::new(&contract, &call, parameters, args.resource_version.clone())?;
     probe.clock_error = args.clock_error;
     let (kept, broken) = probe.effects();
     let at = format!("{}#{call} at {}", contract.name, contract.target.base_url);
@@ -156,7 +157,7 @@ fn found(path: &Path, rest: &str, usage: &dyn Fn(String) -> Error) -> Result<(Co
     }
 }
 
-fn parameters(args: &ProbeArgs) -> Result<Parameters> {
+fn parameters(args: &ProbeArgs, call: Option<&Call>) -> Result<Parameters> {
     let mut all = Map::new();
     if let Some(path) = &args.parameters {
         let doing = || format!("reading {}", path.display());
@@ -170,7 +171,7 @@ fn parameters(args: &ProbeArgs) -> Result<Parameters> {
         let (name, value) = given.split_once('=').ok_or_else(|| {
             Error::new(codes::USAGE, Fault::Configuration, format!("reading --set {given}")).next("write name=value")
         })?;
-        all.insert(name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| Value::from(value)));
+        all.insert(name.to_owned(), call.map_or_else(|| value.into(), |call| call.typed(name, value)));
     }
     Ok(Parameters(all))
 }

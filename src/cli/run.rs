@@ -15,7 +15,9 @@ use crate::console::server::router;
 use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
 use crate::dsl::Application;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result, codes};
+use crate::events;
+use crate::ids::ApplicationId;
 use crate::kafka::RdCluster;
 use crate::runtime::State;
 use crate::time::SystemClock;
@@ -88,7 +90,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let stop = app::interrupted(runtime.handle(), args.second_signal())?;
     let health = Arc::new(Health::default());
     health.waiting("process", "starting");
-    let metrics = prometheus::Registry::new();
+    let metrics = registry(&application.id)?;
     let stores = config.admin.stores.then(StoresSlot::default);
     let console = console(&application, declared.warnings, &config, &metrics, args)?;
     let server = match config.admin.listen.as_str() {
@@ -133,6 +135,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         ProcessEnd::Stopped => Ok(ExitCode::SUCCESS),
         ProcessEnd::Failed(e) => Err(e),
     }
+}
+
+/// Where all metrics are registered: each has the application as a label, since one Prometheus watches many.
+fn registry(application: &ApplicationId) -> Result<prometheus::Registry> {
+    let labels = [(events::APPLICATION.to_owned(), application.to_string())].into();
+    prometheus::Registry::new_custom(None, Some(labels))
+        .map_err(|e| Error::new(codes::BUG, Fault::Bug, "making the registry of metrics").because(e))
 }
 
 /// The console of this member, where it is wanted.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::intents::{Resolution, Status};
+use crate::intents::{Resolution, Status, Switch};
 use crate::time::parse_duration;
 
 use super::Console;
@@ -28,7 +28,8 @@ use super::shown::{Operation, Row};
 use super::submit::wire::{SubmitBody, Submitted};
 use super::submit::{self, Around};
 use super::wire::{
-    CommandAnswer, ConfirmBody, DecideBody, Found, Operations, OrderBody, Overview, Reading, ResolveBody, Session, WaitingOrders,
+    CommandAnswer, ConfirmBody, DecideBody, Found, Operations, OrderBody, Overview, Paused, Reading, ResolveBody, Session,
+    WaitingOrders,
 };
 
 /// A call of the API.
@@ -290,6 +291,7 @@ pub fn overview(console: &Console) -> Overview {
         oldest_unknown: oldest(Status::Unknown),
         oldest_parked: oldest(Status::Parked),
         oldest_awaiting_approval: oldest(Status::AwaitingApproval),
+        paused: index.paused().into_iter().map(|(order, taken)| paused(order, taken)).collect(),
         reading: Reading {
             whole: progress.whole,
             unreadable: progress.unreadable,
@@ -297,6 +299,11 @@ pub fn overview(console: &Console) -> Overview {
             problem: progress.problem,
         },
     }
+}
+
+fn paused(order: &Switch, partitions: usize) -> Paused {
+    let Switch { scope, by, reason, at, .. } = order;
+    Paused { scope: scope.to_string(), by: by.clone(), reason: reason.clone(), at: at.0, partitions }
 }
 
 fn session(who: Option<&Person>) -> Session {

@@ -133,6 +133,7 @@ impl Kept {
                 News::Gone(half, key) => index.forget(&key, half),
                 News::Body(key) => index.put_body(&key, Some(place.offset)),
                 News::BodyGone(key) => index.put_body(&key, None),
+                News::Paused(scope, switch) => index.put_switch(scope, place.partition, switch),
                 News::Purse(tenant, purse) => index.put_purse(&tenant, place.partition, purse),
             }
         }

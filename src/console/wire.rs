@@ -52,8 +52,25 @@ pub struct Overview {
     pub oldest_parked: Option<Row>,
     /// What waits longest for an approval.
     pub oldest_awaiting_approval: Option<Row>,
+    /// What may not be sent for now.
+    pub paused: Vec<Paused>,
     /// How far the operations are read.
     pub reading: Reading,
+}
+
+/// An order that holds back what it is about.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct Paused {
+    /// `everything`, `target/<contract>`, `target/<contract>#<call>`, `tenant/<tenant>`, `step/<step>`.
+    pub scope: String,
+    /// Who ordered it.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// When: milliseconds since 1970 in UTC.
+    pub at: i64,
+    /// How many partitions of the effect unit have taken it.
+    pub partitions: usize,
 }
 
 /// Who asks.

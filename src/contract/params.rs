@@ -49,6 +49,15 @@ pub(super) fn check(declared: &BTreeMap<String, Parameter>, given: &Parameters) 
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
+impl Parameter {
+    /// The value that somebody typed: what the contract calls text stays text, else it is JSON where it reads as JSON.
+    pub(super) fn typed(&self, word: &str) -> Value {
+        let text = matches!(self.takes, Takes::Text { .. } | Takes::Enum(_));
+        let json = serde_json::from_str(word).ok().filter(|json: &Value| !text || json.is_string());
+        json.unwrap_or_else(|| word.into())
+    }
+}
+
 impl Takes {
     fn refuses(&self, value: &Value) -> Option<String> {
         match self {

@@ -76,6 +76,14 @@ impl Call {
         params::check(&self.compiled.parameters, parameters)
     }
 
+    /// The value that somebody typed for a parameter: what the contract calls text stays text, else it is JSON where it reads as JSON.
+    pub fn typed(&self, name: &str, word: &str) -> serde_json::Value {
+        match self.compiled.parameters.get(name) {
+            Some(parameter) => parameter.typed(word),
+            None => word.into(),
+        }
+    }
+
     /// The exact request; `version` is the version of the resource that the requester saw.
     ///
     /// # Errors

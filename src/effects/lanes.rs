@@ -7,6 +7,7 @@ use crate::intents::Status;
 use crate::time::WallTime;
 
 use super::ledger::Op;
+use super::standing::Standing;
 
 type Lane = (String, OrderingKey);
 
@@ -35,8 +36,7 @@ pub struct Index {
     due: BTreeSet<(WallTime, Op)>,
     starved: BTreeMap<String, Line>,
     starving: HashSet<Op>,
-    standing: BTreeMap<Status, i64>,
-    unknown: BTreeSet<(WallTime, i64)>,
+    standing: Standing,
 }
 
 impl Index {
@@ -64,10 +64,10 @@ impl Index {
             self.due.remove(&(due, op.to_owned()));
         }
         if let Some(status) = place.status {
-            *self.standing.entry(status).or_default() -= 1;
+            self.standing.count(&place.lane.0, status, -1);
         }
         if let Some(since) = place.unknown_since {
-            self.unknown.remove(&(since, place.sequence));
+            self.standing.known(&place.lane.0, since, place.sequence);
         }
         self.starving.remove(op);
         let lane = self.lanes.get_mut(&place.lane)?;
@@ -83,26 +83,24 @@ impl Index {
     pub fn stands(&mut self, op: &str, status: Status, unknown_since: Option<WallTime>) {
         let Some(place) = self.places.get_mut(op) else { return };
         let unknown_since = unknown_since.filter(|_| status == Status::Unknown);
+        let target = &place.lane.0;
         if place.unknown_since != unknown_since {
             if let Some(old) = std::mem::replace(&mut place.unknown_since, unknown_since) {
-                self.unknown.remove(&(old, place.sequence));
+                self.standing.known(target, old, place.sequence);
             }
-            self.unknown.extend(unknown_since.map(|since| (since, place.sequence)));
+            if let Some(since) = unknown_since {
+                self.standing.unknown(target, since, place.sequence);
+            }
         }
         if let Some(old) = place.status.replace(status) {
-            *self.standing.entry(old).or_default() -= 1;
+            self.standing.count(target, old, -1);
         }
-        *self.standing.entry(status).or_default() += 1;
+        self.standing.count(target, status, 1);
     }
 
-    /// How many operations stand where; statuses that nobody has any more count as 0.
-    pub fn standing(&self) -> impl Iterator<Item = (Status, i64)> + '_ {
-        self.standing.iter().map(|(status, count)| (*status, *count))
-    }
-
-    /// Since when the oldest unknown operation is unknown.
-    pub fn oldest_unknown(&self) -> Option<WallTime> {
-        self.unknown.first().map(|(since, _)| *since)
+    /// How many operations stand where, by target.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     /// Whether everything before this operation in its lane lets it pass. An unreadable intent stands in the lane of no
@@ -218,23 +216,28 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// If this broke, nobody would be told how long the oldest unknown operation has waited for a person.
+    /// If this broke, nobody would be told which target's operations wait for a person, nor for how long.
     #[test]
-    fn the_oldest_unknown_is_known() {
+    fn the_oldest_unknown_of_each_target_is_known() {
         let mut index = Index::default();
-        let lane = (String::from("shop"), OrderingKey::new("k"));
-        for (op, sequence) in [("a", 1), ("b", 2), ("c", 3)] {
-            index.put(op, lane.clone(), sequence, false, None);
+        for (op, target, sequence) in [("a", "shop", 1), ("b", "shop", 2), ("c", "shop", 3), ("d", "mail", 4)] {
+            index.put(op, (target.to_owned(), OrderingKey::new("k")), sequence, false, None);
         }
+        let at = |index: &Index, target: &str| {
+            let found = index.standing().targets().find(|(name, _)| *name == target);
+            found.map(|(_, at)| (at.counts().find(|(s, _)| *s == Status::Unknown).map_or(0, |(_, n)| n), at.oldest_unknown()))
+        };
         let [at_1, at_2] = [Some(WallTime(1_000)), Some(WallTime(2_000))];
         index.stands("a", Status::Dispatched, None);
-        assert_eq!(index.oldest_unknown(), None);
+        assert_eq!(at(&index, "shop"), Some((0, None)));
         index.stands("b", Status::Unknown, at_2);
         index.stands("c", Status::Unknown, at_1);
-        assert_eq!(index.oldest_unknown(), at_1);
+        index.stands("d", Status::Dispatched, None);
+        assert_eq!(at(&index, "shop"), Some((2, at_1)));
+        assert_eq!(at(&index, "mail"), Some((0, None)), "another target's are not its own");
         index.stands("c", Status::Confirmed, at_1);
-        assert_eq!(index.oldest_unknown(), at_2, "what is decided is not unknown any more");
+        assert_eq!(at(&index, "shop"), Some((1, at_2)), "what is decided is not unknown any more");
         index.remove("b");
-        assert_eq!(index.oldest_unknown(), None);
+        assert_eq!(at(&index, "shop"), Some((0, None)));
     }
 }

@@ -3,14 +3,15 @@
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use crate::error::{Error, Fault, Result, codes};
-use crate::events::{self, Metric};
+use crate::events::{self, Metric, Tenants};
 use crate::http::{Answer, Finished, Wire};
 use crate::ids::Partition;
-use crate::intents::{AnswerClass, Flag, Status};
+use crate::intents::{AnswerClass, Flag, IntentKind, Status};
 use crate::time::WallTime;
 
 use super::attempt::WarrantKind;
 use super::fold::Verdict;
+use super::status::LedgerRecord;
 
 /// All effect metrics of a process; cheap to clone.
 #[derive(Clone)]
@@ -26,31 +27,36 @@ pub struct Metrics {
     limit: IntGaugeVec,
     closed: IntCounterVec,
     seconds: HistogramVec,
+    service: HistogramVec,
+    tenants: Tenants,
     breaker: IntGaugeVec,
     remaining: IntGaugeVec,
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them. A name that is registered already is an error.
-    pub fn new(registry: &Registry) -> Result<Self> {
-        Self::made(Some(registry)).map_err(|e| Error::new(codes::BUG, Fault::Bug, "registering the effects' metrics").because(e))
+    /// Makes the metrics and registers them; these tenants are told apart. A name that is registered already is an error.
+    pub fn new(registry: &Registry, tenants: Tenants) -> Result<Self> {
+        Self::made(registry, tenants).map_err(|e| Error::new(codes::BUG, Fault::Bug, "registering the effects' metrics").because(e))
     }
 
-    fn made(registry: Option<&Registry>) -> prometheus::Result<Self> {
+    fn made(registry: &Registry, tenants: Tenants) -> prometheus::Result<Self> {
         let counter = |m: Metric| {
             let made = IntCounterVec::new(Opts::new(m.name, m.help), m.labels)?;
-            registry.map_or(Ok(()), |r| r.register(Box::new(made.clone()))).map(|()| made)
+            registry.register(Box::new(made.clone())).map(|()| made)
         };
         let gauge = |m: Metric| {
             let made = IntGaugeVec::new(Opts::new(m.name, m.help), m.labels)?;
-            registry.map_or(Ok(()), |r| r.register(Box::new(made.clone()))).map(|()| made)
+            registry.register(Box::new(made.clone())).map(|()| made)
         };
-        let m = events::TARGET_SECONDS;
-        let buckets = vec![0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0];
-        let seconds = HistogramVec::new(HistogramOpts::new(m.name, m.help).buckets(buckets), m.labels)?;
-        registry.map_or(Ok(()), |r| r.register(Box::new(seconds.clone())))?;
+        let histogram = |m: Metric| {
+            let buckets = vec![0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1_000.0];
+            let made = HistogramVec::new(HistogramOpts::new(m.name, m.help).buckets(buckets), m.labels)?;
+            registry.register(Box::new(made.clone())).map(|()| made)
+        };
         Ok(Self {
-            seconds,
+            tenants,
+            seconds: histogram(events::TARGET_SECONDS)?,
+            service: histogram(events::SERVICE_SECONDS)?,
             breaker: gauge(events::TARGET_BREAKER)?,
             remaining: gauge(events::TARGET_REMAINING)?,
             attempts: counter(events::EFFECTS_ATTEMPTS)?,
@@ -91,7 +97,7 @@ impl Metrics {
     }
 
     /// A re-send was journalled under a warrant.
-    pub(super) fn warranted(&self, kind: WarrantKind) {
+    pub(super) fn warranted(&self, target: &str, kind: WarrantKind) {
         let word = match kind {
             WarrantKind::Unsent => "unsent",
             WarrantKind::RejectedEarly => "rejected_early",
@@ -101,36 +107,43 @@ impl Metrics {
             WarrantKind::Operator => "operator",
             WarrantKind::DuplicatesAccepted => "duplicates_accepted",
         };
-        self.warrants.with_label_values(&[word]).inc();
+        self.warrants.with_label_values(&[target, word]).inc();
     }
 
     /// An operation ended.
-    pub(super) fn ended(&self, status: Status) {
-        self.ends.with_label_values(&[status.word()]).inc();
+    pub(super) fn ended(&self, r: &LedgerRecord, now: WallTime) {
+        self.ends.with_label_values(&[r.shown().word()]).inc();
+        let Some(first) = r.attempts.first() else { return };
+        let of = match r.kind {
+            IntentKind::Effect => "effect",
+            IntentKind::Proposal => "proposal",
+        };
+        let labels = [r.step.as_str(), self.tenants.label(r.tenant.as_str()), of];
+        self.service.with_label_values(&labels).observe(now.since(first.journalled_at).as_secs_f64());
     }
 
     /// Something that must not pass silently.
-    pub(super) fn flagged(&self, flag: Flag) {
+    pub(super) fn flagged(&self, target: &str, flag: Flag) {
         let word = match flag {
             Flag::DuplicateSuspected => "duplicate_suspected",
             Flag::Contradiction => "contradiction",
             Flag::CancelTooLate => "cancel_too_late",
         };
-        self.flags.with_label_values(&[word]).inc();
+        self.flags.with_label_values(&[target, word]).inc();
     }
 
-    /// How many operations of a partition stand where.
-    pub(super) fn standing(&self, partition: Partition, status: Status, count: i64) {
-        self.operations.with_label_values(&[&partition.to_string(), status.word()]).set(count);
+    /// How many operations of a partition and target stand where.
+    pub(super) fn standing(&self, partition: Partition, target: &str, status: Status, count: i64) {
+        self.operations.with_label_values(&[&*partition.to_string(), target, status.word()]).set(count);
     }
 
-    /// Since when the oldest unknown operation of a partition is unknown.
-    pub(super) fn oldest_unknown(&self, partition: Partition, since: Option<WallTime>) {
-        let label = partition.to_string();
+    /// Since when the oldest unknown operation of a partition and target is unknown.
+    pub(super) fn oldest_unknown(&self, partition: Partition, target: &str, since: Option<WallTime>) {
+        let labels = [&*partition.to_string(), target];
         match since {
-            Some(since) => self.oldest_unknown.with_label_values(&[&label]).set(since.0 / 1000),
+            Some(since) => self.oldest_unknown.with_label_values(&labels).set(since.0 / 1000),
             // Refused where it was never set: then it is not there either way.
-            None => drop(self.oldest_unknown.remove_label_values(&[&label])),
+            None => drop(self.oldest_unknown.remove_label_values(&labels)),
         }
     }
 

@@ -23,6 +23,7 @@ mod rules;
 mod shared;
 mod spans;
 mod stage;
+mod standing;
 mod status;
 mod task;
 mod warrants;

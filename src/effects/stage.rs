@@ -180,7 +180,7 @@ impl EffectTask {
         let Some(body) = ledger::body(cx, op)? else {
             return Err(Error::new(codes::LEDGER_UNREADABLE, Fault::Data, format!("reading the request of {}", r.key())).into());
         };
-        self.config.shared.measure(|m| warrants.iter().for_each(|w| m.warranted(w.kind)));
+        self.config.shared.measure(|m| warrants.iter().for_each(|w| m.warranted(&spec.target, w.kind)));
         let token = self.token(op, r.attempts.len() + 1);
         journal(r, warrants, Stamp { epoch: self.epoch.clone(), token: token.clone(), at: now.wall }, rules);
         let handover = self.config.shared.enter(&token);
@@ -278,10 +278,10 @@ impl EffectTask {
         let was_ended = before.is_some_and(|b| b.phase == Phase::Ended);
         if r.phase == Phase::Ended && !was_ended {
             results::tell(cx, &self.config, r, ReturnKind::Closed, None, now)?;
-            self.config.shared.measure(|m| m.ended(r.shown()));
+            self.config.shared.measure(|m| m.ended(r, now));
         }
         let known = before.map_or(0, |b| b.flags);
-        self.config.shared.measure(|m| r.flags.iter().skip(known).for_each(|f| m.flagged(*f)));
+        self.config.shared.measure(|m| r.flags.iter().skip(known).for_each(|f| m.flagged(r.contract.as_str(), *f)));
         self.place(op, r, rules, due, cx)
     }
 

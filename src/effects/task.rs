@@ -307,10 +307,10 @@ impl Task for EffectTask {
             }
         }
         self.config.shared.measure(|m| {
-            for (status, count) in self.index.standing() {
-                m.standing(self.partition, status, count);
+            for (target, at) in self.index.standing().targets() {
+                at.counts().for_each(|(status, count)| m.standing(self.partition, target, status, count));
+                m.oldest_unknown(self.partition, target, at.oldest_unknown());
             }
-            m.oldest_unknown(self.partition, self.index.oldest_unknown());
         });
         let calls = std::mem::take(&mut self.pending);
         if calls.is_empty() {
@@ -371,10 +371,10 @@ impl Task for EffectTask {
     fn close(&mut self, _how: Close) {
         self.stopping = true;
         self.config.shared.measure(|m| {
-            for (status, _) in self.index.standing() {
-                m.standing(self.partition, status, 0);
+            for (target, at) in self.index.standing().targets() {
+                at.counts().for_each(|(status, _)| m.standing(self.partition, target, status, 0));
+                m.oldest_unknown(self.partition, target, None);
             }
-            m.oldest_unknown(self.partition, None);
         });
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {

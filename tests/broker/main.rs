@@ -1,5 +1,6 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
+mod alone;
 mod brokers;
 mod chaos;
 mod cluster;

@@ -1,4 +1,4 @@
-//! The program as a user runs it: a member that is told to stop, a slot that is taken twice, the demo.
+//! The program as a user runs it: a member that is told to stop, a slot that is taken twice.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,10 +7,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use readback::demo::files::write_orders;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use crate::story::program;
-use crate::{alone, shared, stack, until};
+use crate::{shared, stack, until};
 
 /// A member of the orders application that runs until it is told to stop; killed when dropped.
 pub struct Running {
@@ -19,7 +18,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn start(topology: &Path, state: &Path, name: &str) -> Self {
+    pub fn start(topology: &Path, state: &Path, name: &str) -> Self {
         Self::with(topology, state, name, &[])
     }
     /// With more settings, by their variables; empty ones are left out.
@@ -183,19 +182,6 @@ fn c052_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() {
     assert!(said.contains("transaction.max.timeout.ms 15 min") && said.contains("20 min"), "{said}");
 }
 
-/// C059: if this broke, a member would hang in its client when it is told to stop while no broker answers, until it is killed.
-#[test]
-fn c059_sigterm_ends_a_member_whose_broker_is_away() {
-    let _alone = alone();
-    let work = tempfile::tempdir().expect("a directory");
-    let mut member = Running::start(&orders(work.path(), "away"), &work.path().join("state"), "member");
-    member.until_running();
-    stack().stop_broker().expect("stops");
-    let ended = member.terminate();
-    stack().start_broker().expect("starts");
-    assert_eq!(ended.code(), Some(0), "{}", member.said());
-}
-
 /// C050: if this broke, two processes in one slot would fence each other for ever, or the operator would not be told.
 #[test]
 fn a_slot_taken_twice_ends_one_process_with_exit_code_5() {
@@ -218,44 +204,4 @@ fn a_slot_taken_twice_ends_one_process_with_exit_code_5() {
     assert_eq!(ended.code(), Some(5), "{}", gone.said());
     left.until_running();
     assert_eq!(left.terminate().code(), Some(0), "{}", left.said());
-}
-
-/// The demo at a quarter of its size. If this broke, the first thing that a user runs would fail, or report without its figures.
-#[test]
-fn the_demo_with_120_operations_ends_with_books_that_agree() {
-    // As on a fresh machine: it starts a stack of its own, and stops it. Others wait, since it measures itself by the clock.
-    let _alone = alone();
-    let own = tempfile::tempdir().expect("a directory");
-    let run = Command::new(program())
-        .args(["demo", "--output", "json", "--operations", "120"])
-        .env("READBACK_STACK_DIR", own.path())
-        .env_remove("READBACK_BROKERS")
-        .env_remove("READBACK_REGISTRY")
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program starts");
-    let (out, said) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert_eq!(run.status.code(), Some(0), "{out}\n{said}");
-    let last = out.lines().last().expect("one line of JSON");
-    let report: Value = serde_json::from_str(last).expect("JSON");
-    assert_eq!(report["operations"], 120);
-    assert_eq!((&report["lost"], &report["doubled"]), (&0.into(), &0.into()), "{report}");
-    assert_eq!(report["unknown"], report["undecidable"]);
-    assert!(report["effects_at_target"].as_u64().is_some_and(|n| n > 60), "{report}");
-    assert_eq!(report["faults"]["kill_9"], 3);
-    let faults = [
-        "answers_lost",
-        "requests_lost",
-        "errors_after_applying",
-        "late_answers",
-        "applied_after_leaving",
-        "too_many_requests",
-        "readbacks_incomplete",
-    ];
-    for fault in faults {
-        assert!(report["faults"][fault].as_u64().is_some_and(|n| n > 0), "{fault}: {report}");
-    }
-    // A cluster that was given from outside is not ours to break.
-    let given = std::env::var_os("READBACK_BROKERS").is_some();
-    assert_eq!(report["faults"]["broker_restarts"], u64::from(!given));
 }

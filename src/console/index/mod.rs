@@ -12,7 +12,7 @@ use crate::admin::evidence::resource;
 use crate::admin::views::{Half, Seen};
 use crate::agent::Purse;
 use crate::ids::{OperationKey, Tenant};
-use crate::intents::{Cost, Flag, Status};
+use crate::intents::{Cost, Flag, Status, Switch};
 use crate::time::WallTime;
 
 use super::facets::{Facet, Names, SPOT};
@@ -48,6 +48,7 @@ pub struct Index {
     flagged: [usize; FLAGS.len()],
     spends: BTreeMap<u32, Spend>,
     purses: BTreeMap<(u32, i32), Purse>,
+    paused: BTreeMap<(String, i32), Switch>,
     /// Raised by each change.
     pub changes: u64,
     /// Operations that ended and were left out for room.
@@ -128,6 +129,30 @@ impl Index {
             Some(purse) => drop(self.purses.insert(place, purse)),
             None => drop(self.purses.remove(&place)),
         }
+    }
+
+    /// A partition of the effect unit has taken an order to pause a scope; `None`: to go on.
+    pub fn put_switch(&mut self, scope: String, partition: i32, switch: Option<Switch>) {
+        self.changes += 1;
+        match switch {
+            Some(switch) => drop(self.paused.insert((scope, partition), switch)),
+            None => drop(self.paused.remove(&(scope, partition))),
+        }
+    }
+
+    /// What is paused: the latest order for each scope, and how many partitions have taken one.
+    pub fn paused(&self) -> Vec<(&Switch, usize)> {
+        let mut all: Vec<(&Switch, usize)> = Vec::new();
+        for ((scope, _), switch) in &self.paused {
+            match all.last_mut().filter(|(of, _)| of.scope.to_string() == *scope) {
+                Some((latest, partitions)) => {
+                    *partitions += 1;
+                    *latest = if switch.at > latest.at { switch } else { latest };
+                }
+                None => all.push((switch, 1)),
+            }
+        }
+        all
     }
 
     /// A record was deleted; an operation that neither half keeps any more is gone.

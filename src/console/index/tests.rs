@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::search::Search;
 use super::*;
 use crate::effects::{LedgerRecord, Phase};
+use crate::intents::Scope;
 
 fn key(tenant: &str, operation: &str) -> OperationKey {
     OperationKey { tenant: tenant.into(), operation: operation.into(), step: "place-order".into() }
@@ -35,6 +36,29 @@ fn ids(page: &Page) -> Vec<&str> {
 }
 
 const NOW: WallTime = WallTime(1_000_000);
+
+/// If this broke, a pause that somebody has forgotten would be seen by nobody who looks.
+#[test]
+fn what_is_paused_is_told_once_for_each_scope() {
+    let order = |target: &str, at: i64| Switch {
+        command_id: format!("c-{at}").as_str().into(),
+        scope: Scope::Target(target.into()),
+        paused: true,
+        by: "mira".into(),
+        reason: "INC-42".into(),
+        at: WallTime(at),
+    };
+    let told = |index: &Index| index.paused().iter().map(|(s, n)| (s.scope.to_string(), s.at.0, *n)).collect::<Vec<_>>();
+    let mut index = Index::default();
+    for (target, partition, at) in [("mail", 0, 5), ("orders", 0, 7), ("mail", 1, 9)] {
+        index.put_switch(format!("target/{target}"), partition, Some(order(target, at)));
+    }
+    assert_eq!(told(&index), [("target/mail".to_owned(), 9, 2), ("target/orders".to_owned(), 7, 1)]);
+    index.put_switch("target/mail".to_owned(), 1, None);
+    assert_eq!(told(&index)[0], ("target/mail".to_owned(), 5, 1), "one partition still holds it");
+    index.put_switch("target/mail".to_owned(), 0, None);
+    assert_eq!(told(&index), [("target/orders".to_owned(), 7, 1)]);
+}
 
 /// If this broke, an operator would be shown an operation that has ended among the unknowns, or miss one that is not.
 #[test]

@@ -33,9 +33,14 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
     let count = |status: Status| o.by_status.get(status.word()).copied().unwrap_or_default();
     let headline = headline(count(Status::Unknown), count(Status::Parked), count(Status::AwaitingApproval));
     let resting = view.console.resting();
-    let (people, stages, budgets) = {
+    let (paused, people, stages, budgets) = {
         let index = view.console.kept().index();
-        (people(&index, &count, resting.as_ref(), now), stages(view, &index, &count, now), budgets::of(view.console, &index))
+        (
+            paused(&index, now),
+            people(&index, &count, resting.as_ref(), now),
+            stages(view, &index, &count, now),
+            budgets::of(view.console, &index),
+        )
     };
     Ok(layout::live(
         view,
@@ -44,6 +49,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
         html! {
             h1 { (headline) }
             (layout::reading(&o.reading))
+            (paused)
             (people)
             h2 { "From stage to stage" }
             (stages)
@@ -67,6 +73,19 @@ fn tile(n: usize, name: &str, href: &str, class: &str, below: Markup) -> Markup 
         a class={ "tile " (if n > 0 { class } else { "" }) } href=(href) data-key=(name) {
             b { (layout::grouped(n as i64)) } (name) br;
             span { (below) }
+        }
+    }
+}
+
+/// What may not be sent for now, so that a pause that was forgotten is seen.
+fn paused(index: &Index, now: WallTime) -> Markup {
+    html! {
+        @for (order, taken) in index.paused() {
+            p.notice data-key={ "paused " (order.scope.to_string()) } {
+                strong { "Paused: " (order.scope.to_string()) } ", for " (layout::ago(order.at, now)) ", by " (order.by) ": " (order.reason)
+                ", in " (taken) @if taken == 1 { " partition. " } @else { " partitions. " }
+                code { "readback ops resume" } " lets it go on."
+            }
         }
     }
 }

@@ -103,6 +103,16 @@ fn the_wire_key_is_the_operations_and_nobody_elses() {
     assert_eq!(hex.as_str().len(), 20);
 }
 
+/// If this broke, a number could not be typed where a contract takes text.
+#[test]
+fn what_is_typed_has_the_declared_type() {
+    let call = create();
+    assert_eq!(call.typed("sku", "4711"), json!("4711"));
+    assert_eq!(call.typed("sku", "\"4711\""), json!("4711"));
+    assert_eq!(call.typed("quantity", "3"), json!(3));
+    assert_eq!(call.typed("quantity", "many"), json!("many"), "refused by its declaration");
+}
+
 /// C4: the same parameters and key give the same bytes, typed as declared; nothing undeclared gets through.
 #[test]
 fn requests_are_rendered_from_declared_parameters_only() {
