@@ -211,6 +211,8 @@ pub mod codes {
         LOGIN_REFUSED = 314;
         /// There is no token to sign in with.
         TOKEN_REFUSED = 315;
+        /// The group protocol can't be spoken: a unit needs slots, or the brokers don't offer it.
+        PROTOCOL_REFUSED = 316;
         /// The local stack can't start.
         STACK_UNAVAILABLE = 320;
         /// A weak but possible setting.

@@ -125,7 +125,9 @@ pub fn require_external(application: &Application, config: &ProcessConfig, count
     let names: Vec<_> = missing.iter().map(|t| t.as_str()).collect();
     let commands: Vec<_> = missing.iter().map(|t| format!("\n    {}", create_command(t, config))).collect();
     let what = format!("looking for the topics of {} on {}", application.id, config.brokers);
-    Err(Error::new(codes::TOPIC_MISSING, Fault::Configuration, what)
+    // What was just created shows at each broker in its own time: that is waited for.
+    let fault = if config.topics.create { Fault::Unreachable } else { Fault::Configuration };
+    Err(Error::new(codes::TOPIC_MISSING, fault, what)
         .because(format!("there is no topic {}", names.join(", ")))
         .next(format!("start with `topics.create: true` (READBACK_TOPICS__CREATE=true), or create:{}", commands.concat())))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use prometheus::Registry as MetricRegistry;
 
 use crate::agent::{self, HttpFetcher};
-use crate::config::ProcessConfig;
+use crate::config::{GroupProtocol, ProcessConfig};
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Error, Fault, Result, codes};
@@ -20,9 +20,10 @@ use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
 };
 use crate::state::{StateConfig, StateManager};
+use crate::task::UnitPlan;
 use crate::time::SystemClock;
 
-use super::compose::{Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
+use super::compose::{Composed, Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::deployed;
 use super::purge::{Purge, purged};
 use super::resting::Resting;
@@ -72,6 +73,7 @@ pub struct Process {
 pub fn kafka_config(config: &ProcessConfig) -> RdConfig {
     let mut rd = RdConfig::new(config.brokers.clone());
     rd.session = config.group.session_timeout.0;
+    rd.protocol = config.group.protocol;
     rd.security = config.security.clone();
     rd.settings = config.kafka.clone();
     rd
@@ -138,11 +140,12 @@ impl Process {
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
         let composed = patiently(stop, config, waiting, || {
             let admin = cluster.admin().map_err(crate::runtime::error_of)?;
-            refuse_timeouts(config, admin.as_ref())?;
+            refuse_settings(config, admin.as_ref())?;
             create_external(application, config, admin.as_ref())?;
             let counts = external_counts(application, admin.as_ref())?;
             require_external(application, config, &counts)?;
             let composed = compose(application, config, &counts, &schemas, &edges)?;
+            refuse_protocol(config, &composed)?;
             loss::refuse(&cluster, application, &composed.layout, config.topics.accept_reset.as_deref())?;
             Ok(composed)
         })?;
@@ -252,15 +255,31 @@ fn patiently<T>(
     }
 }
 
-/// C052: times that the broker does not take are refused with both numbers. A process that may not ask for them finds out by the
-/// client's own error.
-fn refuse_timeouts(config: &ProcessConfig, admin: &dyn crate::kafka::Admin) -> Result<()> {
+/// C052: times and a protocol that the broker does not take are refused with both sides of it. A process that may not ask for them
+/// finds out by the client's own error.
+fn refuse_settings(config: &ProcessConfig, admin: &dyn crate::kafka::Admin) -> Result<()> {
     let found = match admin.broker_config() {
         Err(fault) if fault.class == crate::kafka::Class::Config => return Ok(()),
         found => found.map_err(crate::runtime::error_of)?,
     };
-    match check::timeouts(config, &found).into_iter().next() {
-        Some(finding) => Err(Error::new(codes::RESERVED_SETTING, Fault::Configuration, finding.text).next(finding.hint)),
+    let timeouts = check::timeouts(config, &found).into_iter().map(|finding| (codes::RESERVED_SETTING, finding));
+    let protocol = check::protocol(config, &found).into_iter().map(|finding| (codes::PROTOCOL_REFUSED, finding));
+    match timeouts.chain(protocol).next() {
+        Some((code, finding)) => Err(Error::new(code, Fault::Configuration, finding.text).next(finding.hint)),
+        None => Ok(()),
+    }
+}
+
+/// KIP-848 gives no slots: refused where a unit rests on its slot.
+fn refuse_protocol(config: &ProcessConfig, composed: &Composed) -> Result<()> {
+    let mut units = std::iter::once(&composed.stream).chain(&composed.effects);
+    match units.find_map(UnitPlan::needs_slots).filter(|_| config.group.protocol == GroupProtocol::Consumer) {
+        Some(why) => {
+            let what = format!("joining {} by group.protocol: consumer", composed.stream.group);
+            Err(Error::new(codes::PROTOCOL_REFUSED, Fault::Configuration, what)
+                .because(why)
+                .next("leave group.protocol out, or run the steps without stores as an application of their own"))
+        }
         None => Ok(()),
     }
 }
@@ -293,6 +312,7 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
         commit_interval: config.group.commit_interval.0,
         transaction_timeout: config.group.transaction_timeout.0,
         session_timeout: config.group.session_timeout.0,
+        lists_slots: config.group.protocol == GroupProtocol::Classic,
         create_topics: config.topics.create,
         finish_within: config.stop_within.0 / 2,
         accept_loss: config.topics.accept_loss.iter().map(TopicName::new).collect(),

@@ -16,8 +16,10 @@ const PREFIX: &str = "READBACK_";
 const NOT_SETTINGS: &[&str] = &[
     "READBACK_API",
     "READBACK_APP",
+    "READBACK_CHAOS_SEED",
     "READBACK_CONFIG",
     "READBACK_FAIL",
+    "READBACK_FAULTS",
     "READBACK_LOG",
     "READBACK_SEED",
     "READBACK_SCHEDULES",
@@ -76,7 +78,7 @@ pub(super) fn read(root: &Node) -> Result<ProcessConfig> {
 
 /// The values under keys whose names speak of a secret, also where somebody misspelt them. A reference is no secret.
 fn written_out<'n>(node: &'n Node, secret: bool, found: &mut Vec<&'n Site>) {
-    let near = |name: &str| yaml::nearest(name, ["password", "secret", "token"].into_iter()).is_some();
+    let near = |name: &str| yaml::nearest(name, ["password", "secret", "token"]).is_some();
     match &node.kind {
         Kind::Scalar { .. } if secret => found.push(&node.at),
         Kind::Scalar { .. } => {}
@@ -293,8 +295,8 @@ mod tests {
         }
     }
 
-    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints, or in a pod beside a
-    /// service that is called `readback`.
+    /// If this broke, no command would start in a shell that has taken over what `dev/stack env` prints, under a test that was told
+    /// how much to break, or in a pod beside a service that is called `readback`.
     #[test]
     fn variables_of_others_are_no_settings() {
         let shell = env(&[
@@ -302,6 +304,8 @@ mod tests {
             ("READBACK_APP", "orders"),
             ("READBACK_API", "https://console.acme.example"),
             ("READBACK_TOKEN", "rbt_0"),
+            ("READBACK_FAULTS", "200"),
+            ("READBACK_CHAOS_SEED", "12"),
             ("READBACK_SERVICE_HOST", "10.0.0.1"),
             ("READBACK_PORT", "tcp://10.0.0.1:9464"),
             ("READBACK_ORDERS_PORT_9464_TCP_ADDR", "10.0.0.1"),

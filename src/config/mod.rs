@@ -18,8 +18,8 @@ pub use command::SecretCommand;
 pub use layers::{Flag, environment, load};
 pub use net::Net;
 pub use process::{
-    AdminSection, ConsoleSection, EffectsSection, GroupSection, MetricsSection, OidcSection, ProcessConfig, RegistryConfig, Slots,
-    StateSection, Threads, TopicsSection, TracesSection, WebhooksSection,
+    AdminSection, ConsoleSection, EffectsSection, GroupProtocol, GroupSection, MetricsSection, OidcSection, ProcessConfig,
+    RegistryConfig, Slots, StateSection, Threads, TopicsSection, TracesSection, WebhooksSection,
 };
 pub use provenance::{Setting, provenance};
 pub use secret::{Secret, SecretRef};

@@ -93,12 +93,38 @@ pub struct Slots {
 /// Group and transaction times.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSection {
+    /// How members and coordinator share partitions out.
+    pub protocol: GroupProtocol,
     /// A member that is silent for so long is expelled.
     pub session_timeout: Span,
     /// What an unfenced crash can block; below the session timeout.
     pub transaction_timeout: Span,
     /// A transaction is committed at the latest after this.
     pub commit_interval: Span,
+}
+
+/// How members and coordinator share partitions out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum GroupProtocol {
+    /// Static members in slots: who comes back within a session finds its partitions, and with them its stores.
+    #[default]
+    Classic,
+    /// KIP-848: the coordinator assigns, partition by partition, to members that have no slot in the group. For units without stores.
+    Consumer,
+}
+
+impl GroupProtocol {
+    /// Each with its name.
+    pub const ALL: [(&'static str, GroupProtocol); 2] =
+        [("classic", GroupProtocol::Classic), ("consumer", GroupProtocol::Consumer)];
+
+    /// As the setting and Kafka write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupProtocol::Classic => "classic",
+            GroupProtocol::Consumer => "consumer",
+        }
+    }
 }
 
 /// The effect stage.
@@ -265,7 +291,12 @@ impl Default for Threads {
 impl Default for GroupSection {
     fn default() -> Self {
         let seconds = |s| Span(Duration::from_secs(s));
-        Self { session_timeout: seconds(15), transaction_timeout: seconds(10), commit_interval: Span(Duration::from_millis(100)) }
+        Self {
+            protocol: GroupProtocol::Classic,
+            session_timeout: seconds(15),
+            transaction_timeout: seconds(10),
+            commit_interval: Span(Duration::from_millis(100)),
+        }
     }
 }
 

@@ -150,6 +150,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("threads.stream".into(), c.threads.stream.to_string()),
         ("threads.effects".into(), c.threads.effects.to_string()),
         ("slots.ordinal".into(), c.slots.ordinal.map(|n| n.to_string()).unwrap_or_default()),
+        ("group.protocol".into(), c.group.protocol.name().into()),
         ("group.session_timeout".into(), c.group.session_timeout.to_string()),
         ("group.transaction_timeout".into(), c.group.transaction_timeout.to_string()),
         ("group.commit_interval".into(), c.group.commit_interval.to_string()),

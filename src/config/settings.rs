@@ -7,7 +7,7 @@ use crate::error::codes;
 use crate::events::Tenants;
 
 use super::net::Net;
-use super::process::{GroupSection, OidcSection, ProcessConfig, RegistryConfig, TracesSection};
+use super::process::{GroupProtocol, GroupSection, OidcSection, ProcessConfig, RegistryConfig, TracesSection};
 use super::security;
 use super::units::{ByteSize, Span};
 use super::yaml::{Diagnostics, Fields, Key, Node, Shape, Type, json_schema};
@@ -88,6 +88,7 @@ static GROUP: Shape = Shape {
     name: "Group",
     doc: "Group and transaction times.",
     keys: &[
+        Key::new("protocol", Type::Text, "classic, or consumer (KIP-848) for units without stores and joins; default classic"),
         Key::new("session_timeout", Type::Duration, "a member that is silent for so long is expelled; default 15s"),
         Key::new("transaction_timeout", Type::Duration, "what an unfenced crash can block; below the session's; default 10s"),
         Key::new("commit_interval", Type::Duration, "a transaction is committed at the latest after this; default 100ms"),
@@ -359,6 +360,7 @@ fn traces(t: &Fields<'_>, c: &mut TracesSection, d: &mut Diagnostics) {
 }
 
 fn group(g: &Fields<'_>, c: &mut GroupSection, d: &mut Diagnostics) {
+    set(&mut c.protocol, g.get("protocol").and_then(|n| n.one_of(&GroupProtocol::ALL, d)));
     span(&mut c.session_timeout, g, "session_timeout", d);
     span(&mut c.transaction_timeout, g, "transaction_timeout", d);
     span(&mut c.commit_interval, g, "commit_interval", d);

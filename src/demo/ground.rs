@@ -38,8 +38,12 @@ impl Ground for KafkaGround {
         self.stack.registry().to_owned()
     }
     fn name(&self) -> String {
+        let brokers = match self.stack.brokers().split(',').count() {
+            1 => "one broker".to_owned(),
+            n => format!("{n} brokers"),
+        };
         match self.ours {
-            true => "Apache Kafka 4.4.0 (KRaft, one broker)".to_owned(),
+            true => format!("Apache Kafka {} (KRaft, {brokers})", self.stack.kafka()).replace("  ", " "),
             false => "an existing Kafka cluster".to_owned(),
         }
     }

@@ -39,6 +39,7 @@ impl StackOptions {
 pub struct Stack {
     dir: PathBuf,
     started: bool,
+    kafka: String,
     brokers: String,
     registry: String,
     proxy: Option<(String, String)>,
@@ -81,6 +82,7 @@ impl Stack {
             return Ok(Stack {
                 dir: options.dir.clone(),
                 started: false,
+                kafka: String::new(),
                 brokers,
                 registry,
                 proxy: None,
@@ -98,23 +100,31 @@ impl Stack {
             let prefix = format!("{name}=");
             env.lines().find_map(|l| l.strip_prefix(&prefix)).unwrap_or_default().to_owned()
         };
-        let proxy = (value("READBACK_STACK_PROXY_LISTEN"), value("READBACK_STACK_PROXY_TARGET"));
+        // Three brokers have the plain listener alone.
+        let some = |name: &str| Some(value(name)).filter(|v| !v.is_empty());
+        let proxy = some("READBACK_STACK_PROXY_LISTEN").zip(some("READBACK_STACK_PROXY_TARGET"));
+        let secure = some("READBACK_STACK_SECURE").map(|sasl| Secure {
+            sasl,
+            tls: value("READBACK_STACK_SSL"),
+            mtls: value("READBACK_STACK_MTLS"),
+            expired: value("READBACK_STACK_EXPIRED"),
+            registry: value("READBACK_STACK_REGISTRY_TLS"),
+            dir: value("READBACK_STACK_TLS").into(),
+        });
         Ok(Stack {
             dir,
             started: true,
+            kafka: value("READBACK_STACK_KAFKA"),
             brokers: value("READBACK_BROKERS"),
             registry: value("READBACK_REGISTRY"),
-            proxy: Some(proxy),
-            sasl: Some(value("READBACK_STACK_SASL")),
-            secure: Some(Secure {
-                sasl: value("READBACK_STACK_SECURE"),
-                tls: value("READBACK_STACK_SSL"),
-                mtls: value("READBACK_STACK_MTLS"),
-                expired: value("READBACK_STACK_EXPIRED"),
-                registry: value("READBACK_STACK_REGISTRY_TLS"),
-                dir: value("READBACK_STACK_TLS").into(),
-            }),
+            proxy,
+            sasl: some("READBACK_STACK_SASL"),
+            secure,
         })
+    }
+    /// The version of Kafka; empty where the stack does not tell.
+    pub fn kafka(&self) -> &str {
+        &self.kafka
     }
     /// `bootstrap.servers`.
     pub fn brokers(&self) -> &str {

@@ -277,6 +277,11 @@ pub trait Source {
     fn ends(&mut self, tp: &Tp) -> KResult<(NextOffset, NextOffset)>;
     /// Group metadata as of now.
     fn stamp(&mut self) -> KResult<Self::Stamp>;
+    /// Is silent for `time`, which lets the group forget the slot, and then joins anew by itself; nothing is assigned meanwhile. Answers
+    /// whether it does: the group in memory gives nobody what a former member of the slot had.
+    fn stay_away(&mut self, _time: Duration) -> KResult<bool> {
+        Ok(false)
+    }
     /// Leaves: unassigns inline and closes. Static members stay listed for a session, by design.
     fn close(&mut self);
 }

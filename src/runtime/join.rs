@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::{Error, Fault, codes};
-use crate::ids::{SlotName, TaskId, TopicName, Tp};
+use crate::ids::{SlotName, TaskId, Tp};
 use crate::kafka::{Assigned, Class, Cluster, Committed, Isolation, KafkaFault, Reading, Source};
 use crate::offset::NextOffset;
 use crate::state::TaskStores;
@@ -103,9 +103,8 @@ impl<C: Cluster> StreamThread<C> {
                 Ok(true)
             }
             Stage::Offsets => {
-                let sources: Vec<_> = self.seed.plan.subtopologies.iter().flat_map(|s| &s.sources).map(|s| &s.topic).collect();
-                if let Some(tp) = former(&sources, &join.assigned.partitions) {
-                    return Err(still_held(&self.slot, tp, self.seed.options.session_timeout).into());
+                if self.waits_to_be_forgotten(&join.assigned.partitions)? {
+                    return Ok(true);
                 }
                 if let Some(committed) = self.stable_offsets(join, now)? {
                     let starts = self.starts(&join.assigned.partitions, &committed)?;
@@ -167,7 +166,11 @@ impl<C: Cluster> StreamThread<C> {
     }
 
     /// Fences the slot that the offsets' marks name, where it is one of this unit's and no longer in the group.
+    /// Where the group does not list slots nobody can be called dead: the transaction's own timeout ends it.
     fn fence_the_dead(&mut self, partitions: &[Tp]) -> Step<()> {
+        if !self.seed.options.lists_slots {
+            return Ok(());
+        }
         let Ok(claims) = self.source.committed(partitions, Isolation::Uncommitted) else { return Ok(()) };
         let Ok(live) = self.seed.cluster.admin().and_then(|a| a.members(&self.seed.plan.group)) else { return Ok(()) };
         let ours = format!("{}-", self.seed.plan.unit);
@@ -265,21 +268,6 @@ impl<C: Cluster> StreamThread<C> {
     }
 }
 
-/// A partition that no source of the plan reads. The group gives a static member what it had before it went, whatever it subscribes
-/// to now, for as long as it remembers its session.
-fn former<'p>(sources: &[&TopicName], partitions: &'p [Tp]) -> Option<&'p Tp> {
-    partitions.iter().find(|tp| !sources.contains(&&tp.topic))
-}
-
-fn still_held(slot: &SlotName, tp: &Tp, session: Duration) -> Error {
-    Error::new(codes::CLIENT_FAILED, Fault::Unreachable, format!("joining as {slot}"))
-        .because(format!("the group still gives it {tp}, which it read under its former topology and does not read now"))
-        .next(format!(
-            "start it again {}s after it ended, when the group has forgotten the slot; nothing was done",
-            session.as_secs()
-        ))
-}
-
 fn no_position(tp: &Tp, earliest: NextOffset) -> Error {
     let doing = format!("starting {tp}: the group has no position and its log begins at {earliest}, not at 0");
     Error::new(codes::OFFSET_MISSING, Fault::Configuration, doing).next(format!(
@@ -295,21 +283,4 @@ pub(super) fn not_in_log(tp: &Tp, at: NextOffset, (earliest, end): (NextOffset, 
         false => format!("its log ends at {end}: it was cut short, or deleted and made anew"),
     };
     lost(&tp.topic, format!("reading {tp} from {at}, where the group stands"), why)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this broke, a member that comes back with another topology would be told of a missing permission, or read nothing for ever.
-    #[test]
-    fn partitions_of_a_former_topology_are_told_with_what_to_do() {
-        let (kept, gone) = (TopicName::from("clicks-by-site"), Tp::new("clicks-by-page", 2));
-        let given = [Tp::new("clicks-by-site", 2), gone.clone()];
-        assert_eq!((former(&[&kept], &given), former(&[&kept], &given[..1])), (Some(&gone), None));
-        let error = still_held(&SlotName::from("clicks-000".to_owned()), &gone, Duration::from_secs(15));
-        let next = error.next.as_deref().unwrap_or_default();
-        assert!(next.contains("15s after it ended") && error.source.is_some_and(|s| s.to_string().contains("clicks-by-page")));
-        assert_eq!(error.fault, Fault::Unreachable);
-    }
 }

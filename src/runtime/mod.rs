@@ -7,6 +7,7 @@
 
 pub mod failpoint;
 mod faults;
+mod former;
 mod global;
 mod gone;
 mod held;

@@ -50,6 +50,8 @@ pub struct RuntimeOptions {
     pub transaction_timeout: Duration,
     /// The group's session timeout: how long a dead member stays listed.
     pub session_timeout: Duration,
+    /// Whether the group lists its members by their slots, so that a dead one is told from one that lives. Not with KIP-848.
+    pub lists_slots: bool,
     /// How long a task with several inputs waits for one that may have older records.
     pub max_task_idle: Duration,
     /// How long a stop waits for calls that are under way, at most.
@@ -75,6 +77,7 @@ impl Default for RuntimeOptions {
             transaction_records: 100_000,
             transaction_timeout: Duration::from_secs(10),
             session_timeout: Duration::from_secs(15),
+            lists_slots: true,
             max_task_idle: Duration::from_millis(100),
             finish_within: STOP_BOUND / 2,
             on_failure: OnFailure::StopAll,

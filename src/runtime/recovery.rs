@@ -19,6 +19,9 @@ use super::thread::StreamThread;
 /// long in taking a member back, on a broker or a machine that is too busy, refuses every commit until then.
 const GIVE_UP: u32 = 30;
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+/// Fencings in a row, without one commit between them, after which another process must be using the slot's name. One that lives shows in
+/// the group as well; a few in a row come of transactions that timed out, or of others that took this slot for dead, on a busy machine.
+const FENCED_BY_SOMEBODY: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A producer is being made anew; the thread reads nothing meanwhile.
@@ -66,11 +69,11 @@ impl<C: Cluster> StreamThread<C> {
         }
         match fault.class {
             Class::SlotTaken | Class::Config | Class::Gone => Err(error_of(fault)),
-            Class::Fenced if self.fenced => Err(error_of(fault)),
+            Class::Fenced if self.fenced + 1 >= FENCED_BY_SOMEBODY => Err(error_of(fault)),
             _ if gives_up => Err(error_of(fault)),
             Class::Retry | Class::Abort | Class::Blocked if self.recovery.is_none() => self.abort_and_rewind(now),
             class => {
-                self.fenced |= class == Class::Fenced;
+                self.fenced += u32::from(class == Class::Fenced);
                 self.rebuild(class, now);
                 Ok(())
             }

@@ -91,17 +91,19 @@ pub struct StreamThread<C: Cluster> {
     /// Partitions whose tasks are closed and which the source still holds.
     pub(super) releasing: Option<Revoked>,
     pub(super) metrics: SlotMetrics,
-    /// Faults since the last commit, and whether one of them was a fencing.
+    /// Faults since the last commit, and how many of them were fencings.
     pub(super) faults: u32,
     /// When the first of them was.
     pub(super) faulty: Option<MonoTime>,
-    pub(super) fenced: bool,
+    pub(super) fenced: u32,
     pub(super) paused_until: MonoTime,
     pace: Pace,
     drained: bool,
     /// No more input is taken: the process stops.
     leaving: bool,
     pub(super) assigned: bool,
+    /// Whether an assignment was looked at for what a former topology had.
+    pub(super) settled: bool,
     watched: MonoTime,
     /// When something that lasts was last told, and what it was.
     pub(super) said: MonoTime,
@@ -125,12 +127,13 @@ impl<C: Cluster> StreamThread<C> {
             metrics: seed.metrics.of(&seed.plan.unit, &slot),
             faults: 0,
             faulty: None,
-            fenced: false,
+            fenced: 0,
             paused_until: MonoTime(0),
             pace: Pace::new(seed.plan.flat_gap, seed.options.commit_interval),
             drained: false,
             leaving: false,
             assigned: false,
+            settled: false,
             watched: now,
             said: now,
             stuck: None,
@@ -350,7 +353,7 @@ impl<C: Cluster> StreamThread<C> {
         self.tx.commit(&offsets, &mut self.source)?;
         let ended = self.seed.clock.now();
         self.pace.finished(started.mono, ended.mono);
-        (self.faults, self.faulty, self.fenced) = (0, None, false);
+        (self.faults, self.faulty, self.fenced) = (0, None, 0);
         self.metrics.commits.inc();
         self.tx.take_buried().into_iter().for_each(|code| self.metrics.dead_letter(code));
         self.metrics.written.inc_by(written as u64);

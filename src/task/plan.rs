@@ -163,3 +163,16 @@ pub struct UnitPlan {
     /// Whether the commit gap is flat 5 ms (effect units) instead of adaptive.
     pub flat_gap: bool,
 }
+
+impl UnitPlan {
+    /// Why this unit's members need slots, which only the classic group protocol gives; `None` where any member may have any partition.
+    pub fn needs_slots(&self) -> Option<String> {
+        self.subtopologies.iter().find_map(|part| match (part.stores.first(), &part.sources[..]) {
+            (Some(store), _) => Some(format!("the store {} of {} stands where its slot finds it again", store.name, self.unit)),
+            (None, [one, other, ..]) => {
+                Some(format!("{} reads {} and {}, whose partitions must come together", self.unit, one.topic, other.topic))
+            }
+            (None, _) => None,
+        })
+    }
+}

@@ -202,6 +202,26 @@ fn a_stalled_member_is_fenced_when_it_wakes() {
     }
 }
 
+/// If this broke, a machine that stands still again before its first commit would end its members as if their slots were taken; or two
+/// processes with one name would fence each other for ever.
+#[test]
+fn fencings_in_a_row_are_outlived_up_to_a_number() {
+    let c = copying("again", true);
+    let slot = SlotName::new("again-000");
+    let mut thread = c.b.thread(&c.plan, 0);
+    c.run(&mut thread, 20);
+    let fence = |times: usize| (0..times).for_each(|_| c.b.cluster.fail_next(Call::Commit, Some(&slot), Class::Fenced));
+    c.b.feed(&c.from, 0, &numbers(21, 20, &["k"]));
+    fence(4);
+    c.run(&mut thread, 40);
+    c.b.feed(&c.from, 0, &numbers(41, 20, &["k"]));
+    fence(5);
+    let ended = c.b.run(&mut [&mut thread], |_| false).expect_err("somebody uses its name");
+    assert_eq!(ended.code, codes::SLOT_TAKEN, "{ended}");
+    drop(thread);
+    c.expect(40);
+}
+
 /// If this broke, whoever takes over after a crash would wait for the transaction's timeout: the mark would name who committed
 /// last, not who blocks.
 #[test]

@@ -13,11 +13,11 @@ use crate::wire::delete_topics_of;
 use crate::{alone, stack};
 
 /// Faults of ours in one story; the target's own come on top.
-const A_STORY: usize = 8;
+pub const A_STORY: usize = 8;
 /// Operations of one story.
 const OPERATIONS: usize = 120;
 
-fn number(variable: &str, default: u64) -> u64 {
+pub fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 

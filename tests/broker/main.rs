@@ -1,7 +1,9 @@
 //! Everything that needs a real broker. The stack is started by the first test and stops when the process is gone.
 
 mod alone;
+mod brokers;
 mod chaos;
+mod cluster;
 mod collector;
 mod conformance;
 mod console;
@@ -9,6 +11,7 @@ mod dead_letters;
 mod faults;
 mod kills;
 mod lost;
+mod members;
 mod notices;
 mod plans;
 mod processes;
@@ -22,6 +25,7 @@ mod slow;
 mod standby;
 mod story;
 mod streams;
+mod sums;
 mod tables;
 mod tools;
 mod traces;

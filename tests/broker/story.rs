@@ -10,6 +10,7 @@ use readback::demo::stack::{Stack, StackOptions};
 use readback::demo::story::{self, Breaks, DemoOptions, PARTITIONS};
 use readback::ids::{TopicName, Tp};
 use readback::intents::{ResultRecord, headers};
+use readback::kafka::rdkafka::RdCluster;
 use readback::kafka::{Cluster, Isolation};
 use readback::offset::NextOffset;
 use readback::serdes::internal;
@@ -49,7 +50,7 @@ pub fn tell_as(name: &str, mut options: DemoOptions) -> Result<Told, String> {
         if !report.holds {
             wrong.push(format!("{:?}", report.verdict));
         }
-        let results = results(&TopicName::from(format!("{prefix}agent.results")));
+        let results = results(&cluster_at(stack().brokers()), &TopicName::from(format!("{prefix}agent.results")), PARTITIONS);
         wrong.extend(judged(&results));
         delete_topics_of(&prefix);
         Told { report, wrong }
@@ -65,18 +66,17 @@ pub fn tell_as(name: &str, mut options: DemoOptions) -> Result<Told, String> {
 }
 
 /// Versions rise, nothing follows an end, no id twice.
-fn judged(results: &[Seen]) -> Vec<String> {
+pub fn judged(results: &[Seen]) -> Vec<String> {
     let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();
     let found = checkers::histories(&records).into_iter().chain(checkers::ids(results));
     found.map(|v| v.to_string()).collect()
 }
 
 /// All results that are committed, up to the end of the topic; fails where a transaction stays open.
-fn results(topic: &TopicName) -> Vec<Seen> {
-    let cluster = cluster_at(stack().brokers());
+pub fn results(cluster: &RdCluster, topic: &TopicName, partitions: u32) -> Vec<Seen> {
     let mut reader = cluster.reader(Isolation::Committed).expect("a reader");
     let mut found = Vec::new();
-    for p in 0..PARTITIONS {
+    for p in 0..partitions {
         let tp = Tp::new(topic.clone(), p as i32);
         let end = until("no open transaction is left", || {
             let (_, stable) = reader.ends(&tp, Isolation::Committed).ok()?;

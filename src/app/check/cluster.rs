@@ -117,17 +117,20 @@ pub fn timeouts(config: &ProcessConfig, found: &BTreeMap<String, String>) -> Vec
     told
 }
 
+/// Whether the brokers offer the group protocol that members speak. Brokers that don't tell offer the classic one alone.
+pub fn protocol(config: &ProcessConfig, found: &BTreeMap<String, String>) -> Option<Finding> {
+    let ours = config.group.protocol.name();
+    let offered = found.get("group.coordinator.rebalance.protocols").map_or("classic", String::as_str);
+    (!offered.split(',').any(|one| one.trim() == ours)).then(|| {
+        let text = format!("the brokers offer the group protocols {offered}, members speak {ours}");
+        let hint = format!("add {ours} to group.coordinator.rebalance.protocols, or set group.protocol to one that is offered");
+        Finding::new(codes::PROTOCOL_REFUSED, text, hint)
+    })
+}
+
 fn broker_settings(report: &mut Report, config: &ProcessConfig, found: &BTreeMap<String, String>, brokers: u32) {
     report.contradictions.extend(timeouts(config, found));
-    let protocols = found.get("group.coordinator.rebalance.protocols");
-    if let Some(protocols) = protocols.filter(|p| p.split(',').all(|one| one.trim() != "classic")) {
-        let text = format!("the brokers offer the group protocols {protocols}, members speak classic");
-        report.contradictions.push(Finding::new(
-            codes::RESERVED_SETTING,
-            text,
-            "add classic to group.coordinator.rebalance.protocols",
-        ));
-    }
+    report.contradictions.extend(protocol(config, found));
     let number = |key: &str| found.get(key).and_then(|v| v.parse::<u64>().ok());
     for key in ["transaction.state.log.replication.factor", "offsets.topic.replication.factor"] {
         if brokers > 1 && number(key) == Some(1) {

@@ -27,7 +27,7 @@ use crate::intents::topics as names;
 use crate::time::show_duration;
 use crate::topology::{Role, Subtopology};
 
-pub use cluster::{against, timeouts};
+pub use cluster::{against, protocol, timeouts};
 pub use permissions::{Permission, permissions};
 pub use rests::Rests;
 pub use standing::{Stand, Standing, alike};

@@ -33,7 +33,7 @@ use self::context::Context;
 use self::login::Login;
 use self::refusal::Refusals;
 use super::{Admin, Class, Cluster, Isolation, KResult, KafkaFault, Metrics, Reader, Refusal, Slot, TxLimits, TxSink as _, Wake};
-use crate::config::Security;
+use crate::config::{GroupProtocol, Security};
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{Partition, SlotName, TopicName};
 use crate::offset::NextOffset;
@@ -48,6 +48,8 @@ pub struct RdConfig {
     pub session: Duration,
     /// `cooperative-sticky` instead of `range`; only where no sub-topology needs co-partitioning.
     pub cooperative: bool,
+    /// With [`GroupProtocol::Consumer`] members have no instance id, and `session` and `cooperative` are the brokers' matter.
+    pub protocol: GroupProtocol,
     /// How long one request may take.
     pub request: Duration,
     /// How long [`committed`](super::Source::committed) waits before it says `Blocked`.
@@ -67,6 +69,7 @@ impl RdConfig {
             brokers: brokers.into(),
             session: Duration::from_secs(15),
             cooperative: false,
+            protocol: GroupProtocol::Classic,
             request: Duration::from_secs(10),
             offsets: Duration::from_millis(500),
             security: None,
@@ -92,7 +95,7 @@ pub const RESERVED: &[(&str, &str)] = &[
     ("enable.partition.eof", "drained partitions are known by it"),
     ("group.id", "it follows from the application's name"),
     ("group.instance.id", "it is the slot's name"),
-    ("group.protocol", "slots need the classic protocol"),
+    ("group.protocol", "it has an option of its own, and slots need the classic one"),
     ("isolation.level", "input of transactions that were taken back must never be seen"),
     ("linger.ms", "a commit cuts it short, and it is chosen for that"),
     ("partition.assignment.strategy", "co-partitioning needs range"),
@@ -252,10 +255,15 @@ impl RdCluster {
         let name = slot.name();
         let session = self.config().session.as_millis();
         let mut c = self.consumer(name.as_str(), slot.group.as_str(), Isolation::Committed);
+        self.measured(&mut c);
+        if self.config().protocol == GroupProtocol::Consumer {
+            // Sessions and heartbeats are the group's own settings at the brokers; the client refuses its own beside them.
+            c.remove("session.timeout.ms").remove("heartbeat.interval.ms").set("group.protocol", "consumer");
+            return c;
+        }
         c.set("group.instance.id", name.as_str())
             .set("partition.assignment.strategy", if self.config().cooperative { "cooperative-sticky" } else { "range" });
         self.default(&mut c, "heartbeat.interval.ms", &(session / 10).clamp(100, 3_000).to_string());
-        self.measured(&mut c);
         c
     }
 

@@ -1,5 +1,6 @@
 //! A consumer in a slot.
 
+mod anew;
 mod renewal;
 
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::context::{Context, unassign_all};
-use super::ghost::{Holder, Ours};
+use super::ghost::Ours;
 use super::{RdCluster, convert, raw};
 use crate::ids::{TopicName, Tp};
 use crate::kafka::{
@@ -53,6 +54,8 @@ pub struct RdSource {
     /// An assignment was handed out and is not confirmed yet.
     pending: bool,
     renewal: Renewal,
+    /// Until when the group is to forget the slot.
+    away: Option<Instant>,
 }
 
 /// What one look at the shared queue gave.
@@ -69,9 +72,6 @@ enum Polled {
 
 /// Records put aside at most while their owner takes none.
 const KEPT: usize = 2_000;
-/// Between two questions who holds the slot.
-const ASK_AGAIN: Duration = Duration::from_millis(300);
-
 impl RdSource {
     pub(super) fn join(cluster: RdCluster, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self> {
         let consumer = subscribed(&cluster, slot, topics, &wake)?;
@@ -89,41 +89,8 @@ impl RdSource {
             consumer: Some(Arc::new(consumer)),
             pending: false,
             renewal: Renewal::default(),
+            away: None,
         })
-    }
-
-    /// The consumer is fenced: by another holder of the slot, or by its own ghost; then it joins anew.
-    fn fenced(&mut self, fault: KafkaFault) -> Polled {
-        let now = Instant::now();
-        if self.fenced.is_some_and(|asked| now.duration_since(asked) < ASK_AGAIN) {
-            return Polled::Nothing;
-        }
-        self.fenced = Some(now);
-        match self.ours.holder(&self.cluster, &self.slot) {
-            Holder::Unknown => Polled::Nothing,
-            Holder::Other => Polled::Event(Input::Fault(fault)),
-            Holder::Ghost => {
-                tracing::warn!(slot = %self.slot.name(), "the group fenced this consumer's former membership; joining anew");
-                match self.join_anew() {
-                    Ok(()) => self.ready.pop_front().map_or(Polled::Nothing, Polled::Event),
-                    Err(fault) => Polled::Event(Input::Fault(fault)),
-                }
-            }
-        }
-    }
-
-    fn join_anew(&mut self) -> KResult<()> {
-        let lost: Vec<Tp> = self.parts.iter().map(|p| p.tp.clone()).collect();
-        self.close();
-        self.paused.clear();
-        self.ready.clear();
-        self.consumer = Some(Arc::new(subscribed(&self.cluster, &self.slot, &self.topics, &self.wake)?));
-        self.fenced = None;
-        if !lost.is_empty() {
-            self.bygone.clone_from(&lost);
-            self.ready.push_back(Input::Lost(Revoked { partitions: lost }));
-        }
-        Ok(())
     }
 
     fn consumer(&self) -> KResult<&Arc<BaseConsumer<Context>>> {
@@ -169,7 +136,7 @@ impl RdSource {
 
     /// One look at the shared queue.
     fn poll(&mut self) -> Polled {
-        let Some(consumer) = self.consumer.clone() else { return Polled::Nothing };
+        let Some(consumer) = self.consumer.clone() else { return self.come_back() };
         if self.renewal.next.is_some() {
             return Polled::Nothing;
         }
@@ -416,7 +383,13 @@ impl Source for RdSource {
             .ok_or_else(|| KafkaFault::new(Class::Rebuild, "taking group metadata", self.slot.name(), "the client has none"))
     }
 
+    fn stay_away(&mut self, time: Duration) -> KResult<bool> {
+        self.go_away(time);
+        Ok(true)
+    }
+
     fn close(&mut self) {
+        self.away = None;
         self.parts.clear();
         let Some(consumer) = self.consumer.take() else { return };
         consumer.context().close();
