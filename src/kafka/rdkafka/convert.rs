@@ -131,7 +131,9 @@ fn class(error: &KafkaError, fatal: Option<E>) -> Class {
         KafkaError::MessageConsumptionFatal(code) => class_of_code(*code).unwrap_or(Class::Rebuild),
         KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) | KafkaError::Nul(_) => Class::Config,
         // The client tells no code of these. All others pass, such as a topic of which a broker has not heard yet.
-        KafkaError::AdminOp(E::TopicAuthorizationFailed | E::GroupAuthorizationFailed | E::ClusterAuthorizationFailed) => Class::Config,
+        KafkaError::AdminOp(E::TopicAuthorizationFailed | E::GroupAuthorizationFailed | E::ClusterAuthorizationFailed) => {
+            Class::Config
+        }
         other => other.rdkafka_error_code().and_then(class_of_code).unwrap_or(Class::Retry),
     }
 }
