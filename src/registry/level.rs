@@ -14,7 +14,8 @@ struct Level {
 impl Client {
     /// The level that stands for a subject by itself, or the global one.
     pub(super) fn level(&self, subject: Option<&str>) -> Result<String, Failure> {
-        let path = subject.map_or_else(|| "/config".to_owned(), |subject| format!("/config/{subject}"));
+        // Without the question for what stands for it, some registries say NONE of a subject that has no level of its own.
+        let path = subject.map_or_else(|| "/config".to_owned(), |subject| format!("/config/{subject}?defaultToGlobal=true"));
         match self.get(&path)? {
             (200, body) => {
                 let unfit = |_| Failure::Refused("it answers something that is no schema registry's answer".into());

@@ -50,6 +50,7 @@ fn ask(
             d.iter().filter(|d| d.code != codes::TOPIC_MISSING).map(|d| Finding::new(d.code, &d.message, d.notes.join("; "))),
         ),
     }
+    topics::under_edges(report, admin)?;
     schemas::of_the_user(report, application, registry)
 }
 

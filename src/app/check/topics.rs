@@ -1,6 +1,6 @@
 //! Topics as a cluster has them, beside what the application needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::agent;
@@ -69,6 +69,22 @@ pub(super) fn of_ours(report: &mut Report, wanted: &[InternalTopic], admin: &dyn
         n if n == wanted.len() => format!("{n} internal topics to be created"),
         n => format!("{} internal topics, {n} of them to be created", wanted.len()),
     });
+    Ok(())
+}
+
+/// Topics under the edges that were not looked at so far: while a source is missing, nobody can say how this version would make ours.
+pub(super) fn under_edges(report: &mut Report, admin: &dyn Admin) -> Result<()> {
+    let known = |name: &str| {
+        let seen = report.topics.iter().any(|t| t.name == name) || report.unread.iter().any(|u| u.name == name);
+        seen || report.absent.iter().any(|t| t == name)
+    };
+    let all = report.edges.iter().flat_map(|e| &e.rests.topics).filter(|t| !known(t.as_str()));
+    for name in all.cloned().collect::<BTreeSet<_>>() {
+        if let Looked::There(info, settings) = look(report, &name, admin)? {
+            durability(report, &info, &settings.clone().unwrap_or_default());
+            report.topics.push(seen(&info, settings, Vec::new()));
+        }
+    }
     Ok(())
 }
 

@@ -130,6 +130,10 @@ fn class(error: &KafkaError, fatal: Option<E>) -> Class {
         ) => Class::Gone,
         KafkaError::MessageConsumptionFatal(code) => class_of_code(*code).unwrap_or(Class::Rebuild),
         KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) | KafkaError::Nul(_) => Class::Config,
+        // The client tells no code of these. All others pass, such as a topic of which a broker has not heard yet.
+        KafkaError::AdminOp(E::TopicAuthorizationFailed | E::GroupAuthorizationFailed | E::ClusterAuthorizationFailed) => {
+            Class::Config
+        }
         other => other.rdkafka_error_code().and_then(class_of_code).unwrap_or(Class::Retry),
     }
 }
@@ -171,6 +175,15 @@ pub(super) fn class_of_report(code: E) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// If this broke, settings that this login may not read would look like a broker that is away, for ever.
+    #[test]
+    fn what_an_admin_may_not_ask_is_no_fault_that_passes() {
+        for code in [E::TopicAuthorizationFailed, E::GroupAuthorizationFailed, E::ClusterAuthorizationFailed] {
+            assert_eq!(class(&KafkaError::AdminOp(code), None), Class::Config, "{code:?}");
+        }
+        assert_eq!(class(&KafkaError::AdminOp(E::UnknownTopicOrPartition), None), Class::Retry, "a broker may not know it yet");
+    }
 
     /// C028: if this broke, a record over the broker's limit would be sent again and again instead of being told apart.
     #[test]
