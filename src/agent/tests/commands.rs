@@ -121,5 +121,5 @@ fn commands_go_to_the_partition_of_the_root() {
     let record = CommandRecord::new(&ApplicationId::new("orders"), 4, &cancel(order)).expect("encodes");
     assert_eq!(record.partition, partition_of(b"op-1", 4));
     assert_eq!(record.topic.as_str(), "orders-commands");
-    assert_eq!(record.headers.text(headers::SCHEMA), Some("command/1"));
+    assert_eq!(record.headers.text(headers::SCHEMA), Some("command/2"));
 }

@@ -68,7 +68,10 @@ fn an_order_waits_for_a_second_person_who_signs_in() {
     let done = confirm(&s, &otto, PATH, &command);
     assert_eq!(done.status, 200, "{done:?}");
     let given = s.commands().pop().expect("a command");
-    assert_eq!((given.by.as_str(), given.second.as_deref(), given.reason.as_str()), ("olga@acme", Some("otto@acme"), "r1"));
+    assert_eq!(
+        (given.by.as_str(), given.second.as_deref(), given.reason.as_str()),
+        ("olga@acme", Some("otto@acme"), "r1 · otto@acme agrees: r2")
+    );
     assert_eq!((given.command_id.as_str(), given.seen), (command.as_str(), Some(7)));
     let again = confirm(&s, &otto, PATH, &command);
     assert_eq!((again.status, s.commands().len()), (409, 1), "{again:?}");
