@@ -88,8 +88,8 @@ fn makes(effect: &EffectRules, contract: &ContractName, call: &CallName) -> bool
 
 /// What a plan of several calls keeps to.
 pub(super) fn on_plan(application: &Application, contract: &ContractName, call: &CallName) -> Option<Promised> {
-    let steps = application.pipelines.iter().map(|p| &p.effect).filter(|e| matches!(e.does, Does::Proposed(_)));
-    steps.filter(|e| makes(e, contract, call)).next()?;
+    let mut steps = application.pipelines.iter().map(|p| &p.effect).filter(|e| matches!(e.does, Does::Proposed(_)));
+    steps.find(|e| makes(e, contract, call))?;
     let because = "its intent is written when all that it needs is confirmed; else it is left out, and the plan's result says so";
     Some(Promised { promise: "in a plan, only after what it needs".into(), because: because.into() })
 }
