@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::admin::orders;
 use crate::admin::views::{Operations, Seen, applications};
+use crate::admin::{evidence, orders};
 use crate::console::act::Action;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{ApplicationId, OperationId, OperationKey};

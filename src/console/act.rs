@@ -7,7 +7,7 @@ use crate::admin::orders;
 use crate::admin::views::Seen;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::CommandId;
-use crate::intents::{Approval, Command, Decision, Resolution, Via, same_person};
+use crate::intents::{Command, Decision, Resolution, Via, same_person};
 use crate::outbox::commands::{self, Order};
 use crate::time::WallTime;
 
