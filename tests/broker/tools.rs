@@ -131,7 +131,7 @@ fn diff_and_reset_know_what_is_open_and_what_was_deployed() {
 
     let left: Vec<String> =
         admin.topics().expect("asked").into_iter().map(|t| t.name.to_string()).filter(|t| t.starts_with(&app)).collect();
-    let kept = ["-deployed", ".dead", ".requests", ".results"].map(|end| format!("{app}{end}"));
+    let kept = ["-audit", "-deployed", ".dead", ".requests", ".results"].map(|end| format!("{app}{end}"));
     assert_eq!(left.iter().filter(|t| !kept.contains(t)).count(), 0, "{left:?}");
     assert!(std::fs::read_dir(&state).map_or(0, Iterator::count) == 0, "the state directory is empty");
     let tps: Vec<Tp> = (0..4).map(|p| Tp::new(format!("{app}.requests").as_str(), p)).collect();
