@@ -19,8 +19,7 @@ export async function live(world, browser, { ids: [decided, begun] }) {
   await page.locator("main").getByText("confirmed", { exact: false }).first().waitFor();
   await until("the form to approve goes", async () => (await formOf(page, "approve").count()) === 0);
   expect(await page.evaluate(() => window.__before === true) && loads.length === 0, `the page was loaded anew: ${loads}`);
-  const said = await page.locator("#said").textContent();
-  expect(said.includes("is confirmed"), `a screen reader is told: ${said}`);
+  await page.locator("#said", { hasText: "is confirmed" }).waitFor({ state: "attached" });
   // A list follows, too, and what stands begun in a form survives what comes in around it.
   const other = await context.newPage();
   await other.goto("/operations?q=follow-later&limit=10");
