@@ -3,7 +3,7 @@
 use crate::error::codes;
 use crate::ids::CommandId;
 use crate::intents::{
-    AckLevel, Approval, ApprovalUse, Command, CommandKind, Decided, Decision, Deed, ResultKind, ResultRecord, Via,
+    AckLevel, Approval, ApprovalUse, Command, CommandKind, Decided, Decision, Deed, ResultKind, ResultRecord, Via, same_person,
 };
 use crate::outbox::{GateRules, HeldApproval, Output, Role, Rule, Stage, Turn, Why, cut};
 use crate::time::WallTime;
@@ -47,7 +47,7 @@ pub fn standing(turn: &Turn<'_>, gate: Option<&GateRules>) -> Standing {
 
 fn may_approve(turn: &Turn<'_>, gate: Option<&GateRules>, approver: &str) -> bool {
     let other = gate.is_none_or(|g| g.other_than_requester);
-    !approver.is_empty() && !(other && approver == turn.record.request.requester)
+    !approver.trim().is_empty() && !(other && same_person(approver, &turn.record.request.requester))
 }
 
 /// Takes an approval, denial or revocation before the hand-over, or says why it can't be used. It is kept who gave it, why, and by

@@ -1,7 +1,7 @@
 //! Whether an approval may be used: it binds to one plan, is used once, and ends.
 
 use crate::ids::{OperationId, PlanHash, Tenant};
-use crate::intents::{Approval, Decision};
+use crate::intents::{Approval, Decision, same_person};
 use crate::time::WallTime;
 
 /// What an approval is to be used for.
@@ -61,7 +61,7 @@ impl ApprovalFault {
 
 /// Why `approval` can't be used so; `None` where it can.
 pub fn approval_fault(approval: &Approval, uses: &Uses<'_>) -> Option<ApprovalFault> {
-    let own = uses.other_than_requester && approval.approver == uses.requester;
+    let own = uses.other_than_requester && same_person(&approval.approver, uses.requester);
     let faults = [
         (approval.decision != Decision::Approve, ApprovalFault::NoApproval),
         (approval.tenant != *uses.tenant || approval.operation_id != *uses.operation, ApprovalFault::OtherOperation),
@@ -69,7 +69,7 @@ pub fn approval_fault(approval: &Approval, uses: &Uses<'_>) -> Option<ApprovalFa
         (uses.revoked, ApprovalFault::Revoked),
         (uses.spent, ApprovalFault::Spent),
         (approval.expires_at <= uses.now, ApprovalFault::Expired),
-        (approval.approver.is_empty() || own, ApprovalFault::OwnRequest),
+        (approval.approver.trim().is_empty() || own, ApprovalFault::OwnRequest),
     ];
     faults.into_iter().find(|(wrong, _)| *wrong).map(|(_, fault)| fault)
 }
@@ -116,6 +116,11 @@ mod tests {
         assert_eq!(fault(&good, Uses { spent: true, ..uses }), Some(ApprovalFault::Spent));
         assert_eq!(fault(&good, Uses { now: WallTime(1_000), ..uses }), Some(ApprovalFault::Expired));
         assert_eq!(fault(&good, Uses { requester: "approver@acme", ..uses }), Some(ApprovalFault::OwnRequest));
+        assert_eq!(
+            fault(&good, Uses { requester: " Approver@Acme", ..uses }),
+            Some(ApprovalFault::OwnRequest),
+            "spelling makes no other person"
+        );
         assert_eq!(fault(&good, Uses { requester: "approver@acme", other_than_requester: false, ..uses }), None);
         let denial = Approval { decision: Decision::Deny, ..approval() };
         assert_eq!(fault(&denial, uses), Some(ApprovalFault::NoApproval));

@@ -53,7 +53,7 @@ fn an_early_approval_is_held() {
 /// If this broke, the one who asks would approve its own request, or nobody at all.
 #[test]
 fn the_approver_is_another_than_the_requester() {
-    for approver in ["agent:buyer", ""] {
+    for approver in ["agent:buyer", "Agent:Buyer ", "", " "] {
         let mut bed = waiting(None);
         let own = Approval { approver: approver.into(), ..approval("a-1", &bed.plan_hash(), Decision::Approve) };
         let out = bed.send(Event::Approval(own));
