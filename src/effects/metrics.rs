@@ -5,7 +5,6 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 use crate::error::{Error, Fault, Result, codes};
 use crate::events::{self, Metric, Tenants};
 use crate::http::{Answer, Finished, Wire};
-use crate::ids::Partition;
 use crate::intents::{AnswerClass, Flag, IntentKind, Status};
 use crate::time::WallTime;
 
@@ -133,13 +132,13 @@ impl Metrics {
     }
 
     /// How many operations of a partition and target stand where.
-    pub(super) fn standing(&self, partition: Partition, target: &str, status: Status, count: i64) {
-        self.operations.with_label_values(&[&*partition.to_string(), target, status.word()]).set(count);
+    pub(super) fn standing(&self, partition: &str, target: &str, status: Status, count: i64) {
+        self.operations.with_label_values(&[partition, target, status.word()]).set(count);
     }
 
     /// Since when the oldest unknown operation of a partition and target is unknown.
-    pub(super) fn oldest_unknown(&self, partition: Partition, target: &str, since: Option<WallTime>) {
-        let labels = [&*partition.to_string(), target];
+    pub(super) fn oldest_unknown(&self, partition: &str, target: &str, since: Option<WallTime>) {
+        let labels = [partition, target];
         match since {
             Some(since) => self.oldest_unknown.with_label_values(&labels).set(since.0 / 1000),
             // Refused where it was never set: then it is not there either way.

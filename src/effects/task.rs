@@ -306,12 +306,7 @@ impl Task for EffectTask {
                 self.config.shared.leave(&outcome.said.token);
             }
         }
-        self.config.shared.measure(|m| {
-            for (target, at) in self.index.standing().targets() {
-                at.counts().for_each(|(status, count)| m.standing(self.partition, target, status, count));
-                m.oldest_unknown(self.partition, target, at.oldest_unknown());
-            }
-        });
+        self.measure_standing(true);
         let calls = std::mem::take(&mut self.pending);
         if calls.is_empty() {
             return;
@@ -370,12 +365,7 @@ impl Task for EffectTask {
 
     fn close(&mut self, _how: Close) {
         self.stopping = true;
-        self.config.shared.measure(|m| {
-            for (target, at) in self.index.standing().targets() {
-                at.counts().for_each(|(status, _)| m.standing(self.partition, target, status, 0));
-                m.oldest_unknown(self.partition, target, None);
-            }
-        });
+        self.measure_standing(false);
         self.drop_pending();
         for (partition, said) in self.saying.drain(..) {
             self.config.shared.hear(partition, said);
@@ -385,6 +375,17 @@ impl Task for EffectTask {
 }
 
 impl EffectTask {
+    /// How many operations stand where at each target; none any more once the partition is given up.
+    fn measure_standing(&self, held: bool) {
+        self.config.shared.measure(|m| {
+            let partition = self.partition.to_string();
+            for (target, at) in self.index.standing().targets() {
+                at.counts().for_each(|(status, count)| m.standing(&partition, target, status, if held { count } else { 0 }));
+                m.oldest_unknown(&partition, target, at.oldest_unknown().filter(|_| held));
+            }
+        });
+    }
+
     /// Hands a call to the network.
     pub(super) fn hand_over(&mut self, call: PendingCall) {
         self.calls.insert(call.token.clone(), ledger::op(&call.key));
