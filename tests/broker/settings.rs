@@ -94,6 +94,24 @@ fn what_no_longer_holds_is_told_ends_the_member_and_is_refused_at_a_start() {
     assert_eq!(accepted.terminate().code(), Some(0), "{}", accepted.said());
 }
 
+/// Makes the topics that [`counting`] reads and writes; the name of its source, once brokers know it.
+fn topics_of(app: &str) -> String {
+    let admin = cluster_at(stack().brokers()).admin().expect("admin");
+    let [visits, counts, dead] = ["visits", "page-counts", "visits.dead"].map(|name| format!("{app}.{name}"));
+    let topic = |name: &String| NewTopic { name: name.as_str().into(), partitions: 1, replication: 1, config: Default::default() };
+    admin.create(&[&visits, &counts, &dead].map(topic)).expect("created");
+    until("they are there", || admin.topic(&visits.as_str().into()).ok()?.map(drop));
+    visits
+}
+
+/// `check --live` by the login that may be forbidden things: its exit code and what it says.
+fn checked_by_limited(dir: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let mut check = std::process::Command::new(crate::story::program());
+    let out = check.args(["check", "--live"]).args(more).arg(dir).envs(signed_in("limited", "limited")).output().expect("it runs");
+    let [said, complained] = [&out.stdout, &out.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    (out.status.code(), said, complained)
+}
+
 /// If this broke, a member would be deployed under a login that cannot read its source, and `check --live` have called it good.
 #[test]
 fn a_permission_that_is_missing_contradicts() {
@@ -101,17 +119,10 @@ fn a_permission_that_is_missing_contradicts() {
     let work = tempfile::tempdir().expect("a directory");
     let app = format!("reads-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
     let dir = counting(work.path(), &app, "by-page");
-    let admin = cluster_at(stack().brokers()).admin().expect("admin");
-    let topic = |name: &str| NewTopic { name: name.into(), partitions: 1, replication: 1, config: Default::default() };
-    let visits = format!("{app}.visits");
-    let all = [visits.clone(), format!("{app}.page-counts"), format!("{app}.visits.dead")];
-    admin.create(&all.each_ref().map(|name| topic(name))).expect("created");
-    until("they are there", || admin.topic(&visits.as_str().into()).ok()?.map(drop));
+    let visits = topics_of(&app);
     let check = || {
-        let mut check = std::process::Command::new(crate::story::program());
-        let out = check.args(["check", "--live", "--permissions"]).arg(&dir).envs(signed_in("limited", "limited")).output();
-        let out = out.expect("it runs");
-        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr))
+        let (code, said, complained) = checked_by_limited(&dir, &["--permissions"]);
+        (code, said + &complained)
     };
     let (code, told) = check();
     assert_eq!(code, Some(0), "{told}");
@@ -137,17 +148,11 @@ fn settings_that_may_not_be_read_are_told_and_nothing_that_rests_on_them_holds()
     let work = tempfile::tempdir().expect("a directory");
     let app = format!("blind-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
     let dir = counting(work.path(), &app, "by-page");
-    let admin = cluster_at(stack().brokers()).admin().expect("admin");
-    let topic = |name: &str| NewTopic { name: name.into(), partitions: 1, replication: 1, config: Default::default() };
-    let visits = format!("{app}.visits");
-    let all = [visits.clone(), format!("{app}.page-counts"), format!("{app}.visits.dead")];
-    admin.create(&all.each_ref().map(|name| topic(name))).expect("created");
+    let visits = topics_of(&app);
     let page = work.path().join("report.html");
     let check = |more: &[&str]| {
-        let mut check = std::process::Command::new(crate::story::program());
-        let out = check.args(["check", "--live"]).args(more).arg(&dir).envs(signed_in("limited", "limited")).output();
-        let out = out.expect("it runs");
-        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+        let (code, said, _) = checked_by_limited(&dir, more);
+        (code, said)
     };
     allow_alone("User:limited", TOPIC, &visits);
     deny("User:limited", TOPIC, &visits, DESCRIBE_CONFIGS);
