@@ -18,9 +18,18 @@ GIVEN = {"KAFKA": "127.0.0.1:9", "REGISTRY": "http://127.0.0.1:9", "TOPOLOGY": s
 TARGETS = {"ORDERS_URL": "http://127.0.0.1:9", "MODEL_URL": "http://127.0.0.1:9"}
 
 
-def said(args, env, **more):
-    mine = {k: v for k, v in os.environ.items() if not k.startswith("READBACK_")}
-    return subprocess.run([PROGRAM, *args], env={**mine, **env}, text=True, capture_output=True, timeout=60, **more)
+# What this shell has of settings is none of theirs.
+OTHERS = {k: v for k, v in os.environ.items() if not k.startswith("READBACK_")}
+
+
+def said(args, env):
+    return subprocess.run([PROGRAM, *args], env={**OTHERS, **env}, text=True, capture_output=True, timeout=60)
+
+
+def configured(args, env, where):
+    """The program takes the settings."""
+    shown = said(["config", "show", *args], env)
+    assert shown.returncode == 0, f"{where}: {shown.stderr}"
 
 
 def filled(text, given):
@@ -36,9 +45,8 @@ def filled(text, given):
 
 def waits(args, env, where):
     """The program takes this command line: it waits for a cluster that is not there, or says that it is away, and names no fault of ours."""
-    mine = {k: v for k, v in os.environ.items() if not k.startswith("READBACK_")}
     with tempfile.TemporaryFile("w+") as log:
-        run = subprocess.Popen([PROGRAM, *args], env={**mine, **env, **TARGETS, "READBACK_LOG": "info"}, stderr=log, stdout=log)
+        run = subprocess.Popen([PROGRAM, *args], env={**OTHERS, **env, **TARGETS, "READBACK_LOG": "info"}, stderr=log, stdout=log)
         try:
             run.wait(timeout=3)
         except subprocess.TimeoutExpired:
@@ -51,9 +59,8 @@ def waits(args, env, where):
 
 
 def compose(work):
-    file = DEPLOY / "compose.yml"
-    text = filled(file.read_text(), GIVEN)
-    services = yaml.safe_load(text)["services"]
+    composed = yaml.safe_load(filled((DEPLOY / "compose.yml").read_text(), GIVEN))
+    services = composed["services"]
     own = {name: s for name, s in services.items() if s["image"].startswith("readback:")}
     slots = [s["environment"].get("READBACK_SLOTS__ORDINAL") for n, s in own.items() if n.startswith("member")]
     assert slots == [str(n) for n in range(len(slots))], f"slots {slots}"
@@ -63,7 +70,7 @@ def compose(work):
             if source.startswith("."):
                 assert (DEPLOY / source).exists(), f"{name}: {source} is not there"
             elif not source.startswith("/"):
-                assert source in yaml.safe_load(text)["volumes"], f"{name}: {volume}"
+                assert source in composed["volumes"], f"{name}: {volume}"
     for name, service in own.items():
         assert service["read_only"] and service["cap_drop"] == ["ALL"]
         args = [str(ROOT / "topology/orders") if a == "/topology" else a for a in service["command"]]
@@ -73,8 +80,7 @@ def compose(work):
         env = {**service["environment"], "READBACK_STATE__DIR": str(work / name), "READBACK_ADMIN__LISTEN": "127.0.0.1:0"}
         if "READBACK_CONSOLE__TOKENS" in env:
             env["READBACK_CONSOLE__TOKENS"] = str(tokens)
-        shown = said(["config", "show"], service["environment"])
-        assert shown.returncode == 0, f"{name}: {shown.stderr}"
+        configured([], service["environment"], name)
         waits(args, env, f"compose, {name}")
     scraped = yaml.safe_load((DEPLOY / "prometheus-compose.yml").read_text())["scrape_configs"][0]["static_configs"][0]["targets"]
     assert scraped == [f"{n}:9464" for n in own if n.startswith("member")], scraped
@@ -93,8 +99,7 @@ def systemd(work):
             config.write_text("brokers: 127.0.0.1:9\n")
             places = {"/etc/readback/topology": str(ROOT / "topology/orders"), "/etc/readback/readback.yaml": str(config),
                       "/var/lib/readback": str(work / "state"), "127.0.0.1:9465": "127.0.0.1:0"}
-            shown = said(["config", "show", "--config", str(config)], env)
-            assert shown.returncode == 0, f"{unit.name}, {instance}: {shown.stderr}"
+            configured(["--config", str(config)], env, f"{unit.name}, {instance}")
             if instance in (0, 12):
                 waits([places.get(a, a) for a in args], env, f"{unit.name}, {instance}")
         # The program may stand elsewhere here.

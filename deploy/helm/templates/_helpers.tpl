@@ -81,3 +81,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- with .Values.extraVolumes }}{{ toYaml . | nindent 0 }}{{ end }}
 {{- end }}
+{{- /* What every pod and container of ours may. */ -}}
+{{- define "readback.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: { type: RuntimeDefault }
+{{- end }}
+{{- define "readback.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: { drop: [ALL] }
+{{- end }}
