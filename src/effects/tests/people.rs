@@ -90,9 +90,8 @@ fn not_applied_before_settle_needs_a_second_person() {
     );
 }
 
-/// If this broke, a person could not order one more send, or it would leave without a record of who did.
-#[test]
-fn force_sends_a_parked_operation_once_more() {
+/// An operation whose first call was lost, at a target that can prove nothing.
+fn unprovable() -> Bench {
     let mut rules = rules();
     (rules.lag, rules.in_flight) = (None, None);
     let mut b = Bench::new(rules);
@@ -100,6 +99,13 @@ fn force_sends_a_parked_operation_once_more() {
     b.commit();
     b.network.end(0, lost());
     b.step();
+    b
+}
+
+/// If this broke, a person could not order one more send, or it would leave without a record of who did.
+#[test]
+fn force_sends_a_parked_operation_once_more() {
+    let mut b = unprovable();
     let r = b.ledger("op-1").unwrap();
     assert_eq!((r.phase, r.code), (Phase::Parked, Some(i32::from(codes::UNPROVABLE.0))));
     let mut c = command(CommandKind::Force, "op-1", "f-1");
@@ -115,13 +121,7 @@ fn force_sends_a_parked_operation_once_more() {
 /// If this broke, nobody could read later why a person decided what nothing else could prove, or on whose word, or that it had been parked.
 #[test]
 fn who_decided_and_why_stays_in_ledger_and_results() {
-    let mut rules = rules();
-    (rules.lag, rules.in_flight) = (None, None);
-    let mut b = Bench::new(rules);
-    b.outbox(&intent("op-1"));
-    b.commit();
-    b.network.end(0, lost());
-    b.step();
+    let mut b = unprovable();
     let r = b.ledger("op-1").unwrap();
     assert_eq!(r.parkings.iter().map(|p| p.code).collect::<Vec<_>>(), [i32::from(codes::UNPROVABLE.0)]);
     let order = |kind, id: &str, seen: i64, reason: &str| Command {
