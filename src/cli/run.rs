@@ -11,6 +11,7 @@ use crate::app::{self, Process, ProcessEnd, SecondSignal};
 use crate::config::ProcessConfig;
 use crate::config::yaml::Diagnostics;
 use crate::console::books::Subject;
+use crate::console::follow::{Follow, RESTS_AFTER};
 use crate::console::server::router;
 use crate::console::submit::Doors;
 use crate::console::{Console, Settings};
@@ -156,7 +157,8 @@ fn console(
         return Ok(None);
     }
     let cluster = RdCluster::new(app::kafka_config(config))?;
-    let settings = Settings::of(config, &config.admin.listen);
+    // A member has work to do: it pays for its console while somebody looks.
+    let settings = Settings { follow: Follow::WhileLookedAt(RESTS_AFTER), ..Settings::of(config, &config.admin.listen) };
     let console = Console::start(&cluster, &application.id, &settings, Arc::new(SystemClock))?;
     let avro = app::registry(config)?.map(|r| Arc::new(r) as _);
     let doors = Doors::of(application, avro, config.effects.clock_error.0);

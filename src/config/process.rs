@@ -173,6 +173,8 @@ pub struct ConsoleSection {
     pub session_secret: Option<SecretRef>,
     /// Sign-in by an OpenID Connect issuer.
     pub oidc: Option<OidcSection>,
+    /// Where members' `/metrics` are, `host:port` each; empty: the console shows what its own process measures.
+    pub members: Vec<String>,
 }
 
 /// Sign-in by an OpenID Connect issuer.
@@ -320,7 +322,7 @@ impl Default for AdminSection {
 
 impl Default for ConsoleSection {
     fn default() -> Self {
-        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None, oidc: None }
+        Self { tokens: None, session: Span(Duration::from_secs(8 * 3_600)), session_secret: None, oidc: None, members: Vec::new() }
     }
 }
 

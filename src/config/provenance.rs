@@ -177,6 +177,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("console.oidc.audience".into(), oidc(&|o| o.audience.clone())),
         ("console.oidc.redirect_url".into(), oidc(&|o| optional(&o.redirect_url))),
         ("console.oidc.ca".into(), oidc(&|o| o.ca.as_ref().map(|p| p.display().to_string()).unwrap_or_default())),
+        ("console.members".into(), c.console.members.join(",")),
         ("metrics.tenants".into(), c.metrics.tenants.join(",")),
         ("traces.enabled".into(), c.traces.enabled.to_string()),
         ("traces.endpoint".into(), without_login(&c.traces.endpoint)),

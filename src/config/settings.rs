@@ -140,6 +140,11 @@ static CONSOLE: Shape = Shape {
         Key::new("session", Type::Duration, "how long a session lasts; default 8h"),
         Key::new("session_secret", Type::Secret, "what sessions are signed with where several processes share them, by reference"),
         Key::new("oidc", Type::Map(&OIDC), "sign-in by an OpenID Connect issuer; default none"),
+        Key::new(
+            "members",
+            Type::Text,
+            "host:port of members' /metrics, with commas, whose calls are shown; all addresses of a name are asked; default none",
+        ),
     ],
 };
 
@@ -272,6 +277,7 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
         span(&mut c.console.session, &s, "session", d);
         c.console.session_secret = s.get("session_secret").and_then(|n| n.secret(d));
         c.console.oidc = section(&s, "oidc", &OIDC, d).and_then(|o| oidc(&o, d));
+        set(&mut c.console.members, s.get("members").and_then(|n| addresses(n, d)));
     }
     if let Some(m) = section(&f, "metrics", &METRICS, d) {
         c.metrics.tenants = names(&m, "tenants", d);
@@ -432,10 +438,22 @@ fn url(node: &Node, d: &mut Diagnostics) -> Option<String> {
     }
 }
 
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+fn addresses(node: &Node, d: &mut Diagnostics) -> Option<Vec<String>> {
+    let text = node.text(d)?;
+    let all: Vec<String> = text.split(',').map(str::trim).filter(|a| !a.is_empty()).map(str::to_owned).collect();
+    match all.iter().all(|a| is_address(a)) {
+        true => Some(all),
+        false => node.wrong("addresses as host:port, such as member-0:9464, with commas", d),
+    }
+}
+
 fn address(node: &Node, d: &mut Diagnostics) -> Option<String> {
     let text = node.text(d)?;
-    let port = text.rsplit_once(':').and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
-    match text.is_empty() || port.is_some() {
+    match text.is_empty() || is_address(&text) {
         true => Some(text),
         false => node.wrong("host:port, such as 127.0.0.1:9464", d),
     }

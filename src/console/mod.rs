@@ -8,6 +8,7 @@ pub mod books;
 pub mod draw;
 mod facets;
 mod flow;
+pub mod follow;
 mod fresh;
 pub mod heard;
 pub mod index;
@@ -19,10 +20,11 @@ pub mod oidc;
 pub mod openapi;
 mod pages;
 pub mod paging;
+pub mod peers;
 pub mod people;
 mod problem;
 mod proxies;
-mod rates;
+pub mod rates;
 pub mod search;
 pub mod second;
 pub mod server;
@@ -49,20 +51,22 @@ use tokio::sync::Semaphore;
 
 use audit::{Came, Entry};
 use books::{Books, KafkaBooks, Subject};
+use follow::Follow;
 use heard::{Ears, Listener};
 use index::Listed;
 use looks::Looks;
 use oidc::Oidc;
 use oidc::claims::vouched;
+use peers::Peers;
 use people::{People, Person};
-use rates::Rates;
+use rates::{Rates, Source};
 use second::Waiters;
 use session::{Claim, Sessions, Tries};
 use submit::Doors;
 use tail::{Kept, Tail};
 
 /// How the console is served.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The file of tokens; without one, and without an issuer, nobody can sign in, and nothing can be ordered.
     pub tokens: Option<PathBuf>,
@@ -76,10 +80,14 @@ pub struct Settings {
     pub listen: String,
     /// Proxies whose word is believed of where a request came from.
     pub proxies: Vec<Net>,
+    /// Where members' `/metrics` are; empty: nobody is asked.
+    pub members: Vec<String>,
+    /// When operations are read.
+    pub follow: Follow,
 }
 
 impl Settings {
-    /// As the configuration of a process says.
+    /// As the configuration of a process says; operations are read all the time.
     pub fn of(config: &ProcessConfig, listen: &str) -> Self {
         let c = &config.console;
         Self {
@@ -89,6 +97,8 @@ impl Settings {
             session_secret: c.session_secret.clone(),
             listen: listen.to_owned(),
             proxies: config.admin.trusted_proxies.clone(),
+            members: c.members.clone(),
+            follow: Follow::Always,
         }
     }
 }
@@ -121,7 +131,7 @@ pub struct Console {
     pub doors: Doors,
     /// Room for submissions that wait.
     pub waiting: Arc<Semaphore>,
-    /// What this process measures of itself, where it is a member.
+    /// What members measure of themselves: this process, or those that are asked.
     pub rates: Option<Rates>,
     /// The topic of dead letters, where it is known.
     pub dead_letters: Option<TopicName>,
@@ -169,6 +179,8 @@ impl Console {
         });
         let waiters = Arc::<Waiters>::default();
         let shared = settings.session_secret.is_some() && (people.is_some() || oidc.is_some());
+        let named = Some(&settings.members).filter(|m| !m.is_empty());
+        let peers = named.map(|m| Peers::new(m.clone(), app.clone())).transpose()?;
         let ears = Ears { sessions: sessions.clone(), waiters: waiters.clone(), clock: clock.clone() };
         Ok(Self {
             app: app.clone(),
@@ -184,7 +196,7 @@ impl Console {
             room: Arc::new(Semaphore::new(server::AT_ONCE)),
             doors: Doors::default(),
             waiting: Arc::new(Semaphore::new(submit::WAITING)),
-            rates: None,
+            rates: peers.map(|p| Rates::start(Source::Peers(p))),
             dead_letters: None,
             subject: None,
             look_every: live::EVERY,
@@ -192,16 +204,16 @@ impl Console {
             settings: Vec::new(),
             looks: Looks::default(),
             tries: Tries::default(),
-            tail: Tail::start(cluster.clone(), app.clone()),
+            tail: Tail::start(cluster.clone(), app.clone(), settings.follow),
             _listener: shared.then(|| Listener::start(cluster.clone(), app.clone(), ears)),
             clock,
         })
     }
 
-    /// With the rates of this process.
+    /// With what this process measures of itself, where no members are asked.
     #[must_use]
     pub fn measured(mut self, registry: prometheus::Registry) -> Self {
-        self.rates = Some(Rates::start(registry));
+        self.rates.get_or_insert_with(|| Rates::start(Source::Own(registry)));
         self
     }
     /// With what the application's files say: the graph, the topic of dead letters, budgets, what is promised.

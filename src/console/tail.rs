@@ -1,20 +1,18 @@
-//! The background tail of an application's two changelogs: keeps the [`Index`] and tells who waits that a command was answered. It reads
-//! once a second, and at once where somebody looks or waits: what a busy member writes within a second is mostly replaced within it.
+//! What the background tail of an application's two changelogs keeps: the [`Index`], and who waits for the answer to a command.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use crate::admin::views::{CommandAnswer, Half, News, Seen, changelogs};
-use crate::error::Result;
-use crate::ids::{ApplicationId, CommandId, OperationKey, TopicName, Tp};
+use crate::admin::views::{CommandAnswer, Half, News, Seen};
+use crate::ids::{ApplicationId, CommandId, OperationKey, Tp};
 use crate::intents::topics;
-use crate::kafka::{Cluster, Isolation, Reader};
-use crate::record::InRecord;
+use crate::kafka::Cluster;
 
 use super::flow::Flow;
+use super::follow::{self, Follow};
 use super::index::{Index, Place};
 
 /// How far the tail is.
@@ -30,6 +28,8 @@ pub struct Progress {
     pub partitions: u32,
     /// Why it does not go on, where it does not.
     pub problem: Option<String>,
+    /// Whether it rests, since nobody looks.
+    pub rests: bool,
 }
 
 /// What the tail keeps; shared with whoever asks.
@@ -38,10 +38,14 @@ pub struct Kept {
     index: RwLock<Index>,
     flow: Mutex<Flow>,
     progress: Mutex<Progress>,
+    /// Told when all is read.
+    whole: Condvar,
     waiting: Mutex<HashMap<CommandId, Waiting>>,
     answered: Condvar,
     /// Who reads; woken by whoever looks.
     reads: OnceLock<Thread>,
+    /// When somebody looked last.
+    looked: Mutex<Option<Instant>>,
 }
 
 /// Who waits for the answer to a command.
@@ -59,12 +63,8 @@ pub struct Tail {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Records that are read at once. Of those with one key only the last is looked at: the more come together, the less there is to do.
-const BATCH: usize = 4_000;
-/// Records that are applied under one lock.
-const APPLIED: usize = 500;
-/// While nobody looks and nobody waits, it reads so often.
-const EVERY: Duration = Duration::from_secs(1);
+/// Who looks at a tail that has rested waits at most so long for what came since; what is not read by then is shown as being read.
+const CATCH_UP: Duration = Duration::from_secs(2);
 /// A tail that failed begins anew after this.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -73,22 +73,61 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Kept {
-    /// The index as it stands. Who looks wakes the tail: the next look sees what is there now.
+    /// The index as it stands. Who looks wakes the tail: the next look sees what is there now. Where it rested, this look does, as far
+    /// as that takes no longer than a person waits.
     pub fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.wake();
+        self.look();
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
     /// How far the tail is.
     pub fn progress(&self) -> Progress {
+        self.look();
         held(&self.progress).clone()
     }
-    fn wake(&self) {
+    /// How far the tail is, without looking.
+    #[cfg(test)]
+    pub(super) fn unseen(&self) -> Progress {
+        held(&self.progress).clone()
+    }
+    fn look(&self) {
+        if self.wake() {
+            let rests = |p: &mut Progress| !p.whole && p.problem.is_none();
+            drop(self.whole.wait_timeout_while(held(&self.progress), CATCH_UP, rests));
+        }
+    }
+    /// Answers whether it rested.
+    fn wake(&self) -> bool {
+        let looked = held(&self.looked).replace(Instant::now());
         if let Some(thread) = self.reads.get() {
             thread.unpark();
         }
+        let mut progress = held(&self.progress);
+        let rested = std::mem::take(&mut progress.rests) || (looked.is_none() && !progress.whole);
+        drop(progress);
+        rested
+    }
+    /// How long nobody has looked, where anybody ever did.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        held(&self.looked).map(|at| at.elapsed())
+    }
+    /// Whose thread is woken by whoever looks.
+    pub(super) fn read_by(&self, thread: Thread) {
+        let _ = self.reads.set(thread);
+    }
+    /// Changes how far it is.
+    pub(super) fn reached(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = held(&self.progress);
+        change(&mut progress);
+        if progress.whole || progress.problem.is_some() {
+            self.whole.notify_all();
+        }
+    }
+    /// Forgets all operations: they are read anew.
+    pub(super) fn clear(&self) {
+        *self.index.write().unwrap_or_else(PoisonError::into_inner) = Index::default();
     }
     /// Whether somebody waits for an answer.
-    fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         held(&self.waiting).values().any(|w| w.answer.is_none())
     }
     /// Says that somebody will wait for the answer to this command; to be called before it is written.
@@ -115,7 +154,7 @@ impl Kept {
         held(&self.flow)
     }
 
-    fn fold(&self, news: Vec<(News, Place)>, whole: bool) {
+    pub(super) fn fold(&self, news: Vec<(News, Place)>, whole: bool) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         for (news, place) in news {
@@ -154,14 +193,16 @@ impl Kept {
 
 impl Tail {
     /// Starts reading; what is away is waited for, with the reason in the progress.
-    pub fn start<C: Cluster>(cluster: C, app: ApplicationId) -> Self {
+    pub fn start<C: Cluster>(cluster: C, app: ApplicationId, how: Follow) -> Self {
         let kept = Arc::<Kept>::default();
         let stop = Arc::<AtomicBool>::default();
         let (to, ended) = (kept.clone(), stop.clone());
         let thread = std::thread::Builder::new().name("console".into()).spawn(move || {
+            to.read_by(std::thread::current());
             while !ended.load(Ordering::Acquire) {
-                if let Err(e) = follow(&cluster, &app, &to, &ended) {
-                    let before = held(&to.progress).problem.replace(e.to_string());
+                if let Err(e) = follow::follow(&cluster, &app, &to, &ended, how) {
+                    let mut before = None;
+                    to.reached(|p| before = p.problem.replace(e.to_string()));
                     // Said once: at its first start an application has no operations until its members have made the topics.
                     if before.as_deref() != Some(e.to_string().as_str()) {
                         tracing::warn!(error = %e, "operations are not read; it is tried again");
@@ -185,82 +226,6 @@ impl Drop for Tail {
             let _ = thread.join();
         }
     }
-}
-
-/// Reads from the start until it fails or is stopped. What was kept before is kept until its operations are read again.
-fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &AtomicBool) -> Result<()> {
-    let (mut reader, tps) = changelogs(cluster, app)?;
-    let unread = |e| crate::error::Error::new(crate::error::codes::BROKER_UNREACHABLE, crate::error::Fault::Unreachable, e);
-    let mut ends = Vec::new();
-    for tp in &tps {
-        let (_, end) = reader.ends(tp, Isolation::Committed).map_err(|f| unread("reading operations").because(f))?;
-        ends.push((tp.clone(), end));
-    }
-    *kept.index.write().unwrap_or_else(PoisonError::into_inner) = Index::default();
-    let ledger = topics::ledger_changelog(app);
-    let partitions = tps.iter().filter(|tp| tp.topic != ledger).count() as u32;
-    *held(&kept.progress) = Progress { partitions, ..Progress::default() };
-    let mut whole = false;
-    let _ = kept.reads.set(std::thread::current());
-    while !stop.load(Ordering::Acquire) {
-        let begun = Instant::now();
-        let records = batch(reader.as_mut()).map_err(|f| unread("reading operations").because(f))?;
-        if records.is_empty() && begun.elapsed() < Duration::from_millis(5) {
-            // A reader that never waits would spin.
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
-        let (read, mut unreadable) = (records.len() as u64, 0);
-        let mut news = Vec::with_capacity(APPLIED);
-        for record in last_of_each(&records) {
-            match news_of(record, &ledger) {
-                Ok(Some(n)) => news.push((n, Place { partition: record.tp.partition.0, offset: record.offset.0 })),
-                Ok(None) => {}
-                Err(e) => {
-                    unreadable += 1;
-                    tracing::warn!(error = %e, record = %record.tp, offset = record.offset.0, "an operation can't be read");
-                }
-            }
-            if news.len() == APPLIED {
-                kept.fold(std::mem::take(&mut news), whole);
-            }
-        }
-        kept.fold(news, whole);
-        whole |= ends.iter().all(|(tp, end)| end.0 == 0 || reader.position(tp).is_some_and(|at| at >= *end));
-        let mut progress = held(&kept.progress);
-        progress.read += read;
-        progress.unreadable += unreadable;
-        progress.whole = whole;
-        drop(progress);
-        if whole && records.len() < BATCH && !kept.is_awaited() {
-            std::thread::park_timeout(EVERY);
-        }
-    }
-    Ok(())
-}
-
-fn news_of(record: &InRecord, ledger: &TopicName) -> Result<Option<News>> {
-    let half = if record.tp.topic == *ledger { Half::Ledger } else { Half::Record };
-    News::read(record, half)
-}
-
-/// The last record of each key: what it has replaced is nowhere to be seen any more.
-fn last_of_each(records: &[InRecord]) -> impl Iterator<Item = &InRecord> {
-    let mut seen = HashSet::new();
-    let mut last: Vec<&InRecord> = records.iter().rev().filter(|r| seen.insert((&r.tp, &r.key))).collect();
-    last.reverse();
-    last.into_iter()
-}
-
-fn batch(reader: &mut dyn Reader) -> crate::kafka::KResult<Vec<InRecord>> {
-    let mut records = Vec::new();
-    let mut limit = Duration::from_millis(100);
-    while records.len() < BATCH
-        && let Some(record) = reader.poll(limit)?
-    {
-        records.push(record);
-        limit = Duration::ZERO;
-    }
-    Ok(records)
 }
 
 /// The changelog partition of a half.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, ClientBuilder, Identity as Ours, RequestBuilder};
+use reqwest::{Certificate, Client, ClientBuilder, Identity as Ours, RequestBuilder};
 
 use crate::config::{Identity, Secret};
 use crate::error::{Error, Fault, Result, codes};
@@ -82,6 +82,14 @@ pub async fn get(
 ) -> std::result::Result<(u16, Vec<u8>), String> {
     let client = client.timeout(limit).build().map_err(|e| innermost(&e))?;
     whole(signed(client.get(from), login), most).await
+}
+
+/// Asks for what is at an address with a client that is kept; else as [`get`].
+///
+/// # Errors
+/// No whole answer within the client's limits.
+pub async fn ask(client: &Client, from: &str, most: usize) -> std::result::Result<(u16, Vec<u8>), String> {
+    whole(client.get(from), most).await
 }
 
 /// Sends JSON and reads status and body of the whole answer; an error says what failed, without the address.

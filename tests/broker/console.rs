@@ -1,6 +1,6 @@
 //! The console of a real member: an effect that nobody can decide is resolved by a person over the API.
 
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -299,6 +299,52 @@ fn every_page_shows_what_the_topics_hold() {
     open.abort(Duration::from_secs(20)).expect("aborts");
     shows("/members", &read_up);
     assert_eq!(member.terminate().code(), Some(0), "{}", member.said());
+}
+
+/// A console that serves nothing else; ends when dropped.
+struct Alone(std::process::Child);
+
+impl Alone {
+    /// Starts one that asks these members; and where it serves.
+    fn start(app: &str, members: &str) -> (Self, String) {
+        let mut command = std::process::Command::new(program());
+        command.args(["console", "--app", app, "--brokers", crate::stack().brokers(), "--listen", "127.0.0.1:0"]);
+        command.env("READBACK_CONSOLE__MEMBERS", members).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let said = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let line = said.map_while(Result::ok).find(|l| l.contains("is at http://")).expect("it says where");
+        let address = line.split("http://").nth(1).expect("an address").trim_end_matches('/').to_owned();
+        (Self(child), address)
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// If this broke, the console that a cluster deploys would show no call of any member, or count on without telling that one is silent.
+#[test]
+fn a_console_alone_shows_the_calls_of_members_and_who_is_silent() {
+    let work = tempfile::tempdir().expect("a directory");
+    let app = format!("alone-{}", &uuid::Uuid::new_v4().simple().to_string()[..6]);
+    let (_member, address, _) = served(work.path(), &topology(work.path(), &app), &silent_target());
+    ask(&app, "op-1");
+    let (_console, alone) = Alone::start(&app, &format!("{address},127.0.0.1:1"));
+    let shown = until("the member's calls are shown", || {
+        let (_, _, body) = page(&alone, "", "GET", "/", "")?;
+        body.contains("<h2>Capacity of targets: the member that answers</h2>").then_some(body)
+    });
+    assert!(shown.contains("<tr data-key=\"notices\">"), "{shown}");
+    assert!(shown.contains("<strong>127.0.0.1:1</strong> is not counted: "), "{shown}");
+    // The second member is of another application: its numbers are not ours.
+    let (_other, foreign) = Alone::start(&format!("{app}-other"), &address);
+    until("another application's member is told", || {
+        let (_, _, body) = page(&foreign, "", "GET", "/", "")?;
+        body.contains(&format!("is not counted: it is a member of {app}.</p>")).then_some(())
+    });
 }
 
 /// A topology whose requests come as they are, in Avro of the registry.

@@ -7,6 +7,7 @@ mod oidc;
 mod orders;
 mod pages;
 mod queries;
+mod resting;
 mod second;
 pub(crate) mod served;
 mod signing;

@@ -286,14 +286,8 @@ fn an_issuer_in_the_clear_is_taken_on_this_machine_only() {
         let mut oidc = section(issuer);
         oidc.roles.insert("x".to_owned(), role.to_owned());
         oidc.client_secret = Some(SecretRef::Env("READBACK_TESTS_HAVE_NO_SUCH_SECRET".to_owned()));
-        let settings = Settings {
-            tokens: None,
-            oidc: Some(oidc),
-            session: Duration::from_secs(1),
-            session_secret: None,
-            listen: listen.to_owned(),
-            proxies: Vec::new(),
-        };
+        let settings =
+            Settings { oidc: Some(oidc), session: Duration::from_secs(1), listen: listen.to_owned(), ..Settings::default() };
         let cluster = MemoryCluster::new(Arc::new(SystemClock));
         Console::start(&cluster, &ApplicationId::new(APP), &settings, Arc::new(SystemClock)).err().map(|e| e.code)
     };

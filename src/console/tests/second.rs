@@ -203,11 +203,10 @@ fn processes_that_share_a_secret_hear_of_each_other() {
     let start = || {
         let settings = Settings {
             tokens: Some(s.dir.path().join("tokens")),
-            oidc: None,
             session: Duration::from_secs(3_600),
             session_secret: Some(crate::config::SecretRef::Literal(crate::config::Secret::new(secret.clone()))),
             listen: "127.0.0.1:0".to_owned(),
-            proxies: Vec::new(),
+            ..Settings::default()
         };
         Console::start(&s.cluster, &ApplicationId::new(APP), &settings, s.clock.clone() as Arc<_>).expect("starts")
     };

@@ -28,7 +28,7 @@ use crate::time::{Clock, ManualClock, MonoTime, Now, SystemClock, WallTime};
 
 pub const APP: &str = "orders";
 pub const STEP: &str = "place-order";
-const SPAN: Duration = Duration::from_secs(10);
+pub const SPAN: Duration = Duration::from_secs(10);
 
 /// A console that is served.
 pub struct Served {
@@ -73,6 +73,18 @@ pub fn a_clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Now { wall: SystemClock.now().wall, mono: MonoTime(1_000) }))
 }
 
+/// An in-process log with the topics of an application.
+pub fn a_cluster() -> MemoryCluster {
+    let cluster = MemoryCluster::with(Arc::new(SystemClock), Limits { wait: true, ..Limits::default() });
+    let app = ApplicationId::new(APP);
+    let topic = |name: TopicName| NewTopic { name, partitions: 1, replication: 1, config: BTreeMap::new() };
+    let ours = [topics::changelog(&app, "operations"), topics::ledger_changelog(&app), topics::commands(&app)];
+    let users = ["orders.dead", "shipments", super::submit::TOPIC].map(TopicName::new);
+    let all: Vec<NewTopic> = ours.into_iter().chain(users).map(topic).collect();
+    cluster.admin().and_then(|a| a.create(&all)).expect("creates");
+    cluster
+}
+
 impl Served {
     /// With people who may sign in, and a member.
     pub fn new() -> Self {
@@ -86,13 +98,7 @@ impl Served {
 
     /// With tokens or not, an issuer, a member or not, and what sessions are signed with.
     pub fn at(clock: Arc<ManualClock>, people: bool, oidc: Option<OidcSection>, member: bool, secret: Option<&str>) -> Self {
-        let cluster = MemoryCluster::with(Arc::new(SystemClock), Limits { wait: true, ..Limits::default() });
-        let app = ApplicationId::new(APP);
-        let topic = |name: TopicName| NewTopic { name, partitions: 1, replication: 1, config: BTreeMap::new() };
-        let ours = [topics::changelog(&app, "operations"), topics::ledger_changelog(&app), topics::commands(&app)];
-        let users = ["orders.dead", "shipments", super::submit::TOPIC].map(TopicName::new);
-        let all: Vec<NewTopic> = ours.into_iter().chain(users).map(topic).collect();
-        cluster.admin().and_then(|a| a.create(&all)).expect("creates");
+        let (cluster, app) = (a_cluster(), ApplicationId::new(APP));
         let dir = tempfile::tempdir().expect("a directory");
         let (mut tokens, mut lines) = (BTreeMap::new(), String::new());
         for (name, role) in PEOPLE {
@@ -109,6 +115,7 @@ impl Served {
             session_secret: secret.map(|s| SecretRef::Literal(Secret::new(s))),
             listen: "127.0.0.1:0".to_owned(),
             proxies: vec!["127.0.0.1".parse().expect("a network")],
+            ..Settings::default()
         };
         let mut console = Console::start(&cluster, &app, &settings, clock.clone()).expect("starts");
         let declared = crate::config::yaml::offline(|| {
@@ -363,7 +370,7 @@ pub fn put(cluster: &MemoryCluster, topic: &TopicName, key: &str, schema: &str, 
     cluster.publish(&[record], SPAN).expect("publishes");
 }
 
-fn put_ledger(cluster: &MemoryCluster, record: &LedgerRecord) {
+pub fn put_ledger(cluster: &MemoryCluster, record: &LedgerRecord) {
     let topic = topics::ledger_changelog(&ApplicationId::new(APP));
     let value = internal::encode(record).expect("encodes");
     put(cluster, &topic, &format!("s/{}", record.key().joined()), LedgerRecord::SCHEMA, &value);

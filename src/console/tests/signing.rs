@@ -19,14 +19,7 @@ use super::served::{APP, Served, field, form_token, parked};
 
 /// A console where nobody can sign in, on loopback.
 fn nobody() -> Settings {
-    Settings {
-        tokens: None,
-        oidc: None,
-        session: Duration::from_secs(1),
-        session_secret: None,
-        listen: "127.0.0.1:0".to_owned(),
-        proxies: Vec::new(),
-    }
+    Settings { session: Duration::from_secs(1), listen: "127.0.0.1:0".to_owned(), ..Settings::default() }
 }
 
 /// If this broke, whoever has to sign in again would be led to a page that is nobody's, and not back to what they looked at.
