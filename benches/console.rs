@@ -1,5 +1,6 @@
 //! `cargo bench --bench console [-- --effects N --rounds R]`: what the console costs the member that serves it: CPU per confirmed effect
-//! without it, with it, and while somebody follows its first page as a browser does. One after the other in turns, on the same broker.
+//! without it, with it, and while somebody follows its first page as a browser does; and how long its metrics take to be scraped. One after
+//! the other in turns, on the same broker.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -33,7 +34,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let sides = [
         ("without the console", Side::Without),
-        ("with it", Side::Served),
+        ("with it, and nobody looks", Side::Served),
         ("with it, and its first page followed", Side::Followed),
     ];
     let mut runs: Vec<Vec<Value>> = sides.iter().map(|_| Vec::new()).collect();
@@ -60,10 +61,11 @@ fn main() {
             format!("{:+.1} %", (cpu / base - 1.0) * 100.0),
             format!("{:.0}", median(runs, "pages")),
             format!("{:.0}", median(runs, "rss_mb")),
+            format!("{:.1}", median(runs, "scrape_ms")),
         ]
     };
     let rows: Vec<Vec<String>> = sides.iter().map(|(name, _)| *name).zip(&runs).map(row).collect();
-    table(&["", "effects/s", "CPU µs an effect", "over the first", "pages shown", "peak RSS MB"], &rows);
+    table(&["", "effects/s", "CPU µs an effect", "over the first", "pages shown", "peak RSS MB", "scrape, ms"], &rows);
 }
 
 /// Everything is in the input before the process starts; its CPU counts from the first confirmed effect to the last.
@@ -95,13 +97,21 @@ fn run(ground: &Ground, name: &str, side: Side, effects: u64, target: &str) -> V
             first = Some((done, cpu, at));
         }
         let Some((from, cpu_from, began)) = first.filter(|_| done >= effects as f64) else { continue };
+        let scrapes = (0..20).map(|_| json!({ "ms": scraped(&member) })).collect::<Vec<_>>();
         let (count, seconds) = (done - from, (at - began).as_secs_f64());
         return json!({
             "effects": count, "seconds": seconds, "per_second": count / seconds,
             "cpu_us": (cpu - cpu_from).as_secs_f64() * 1e6 / count, "rss_mb": status_mb(member.pid(), "VmHWM"),
-            "pages": viewer.as_ref().map_or(0, |v| v.shown.load(Ordering::Acquire)),
+            "scrape_ms": median(&scrapes, "ms"), "pages": viewer.as_ref().map_or(0, |v| v.shown.load(Ordering::Acquire)),
         });
     }
+}
+
+/// Milliseconds that all metrics take, over HTTP.
+fn scraped(member: &Member) -> f64 {
+    let began = Instant::now();
+    member.metric("readback_effects_ends_total", "status=\"confirmed\"");
+    began.elapsed().as_secs_f64() * 1e3
 }
 
 /// Follows the first page, as the script of the console does.

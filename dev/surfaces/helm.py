@@ -115,6 +115,9 @@ def serves(console, member, services, members):
     assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
     named = lambda c: {e["name"] for e in c.get("env", [])}
     assert named(own) <= named(container), "it lacks settings of the members"
+    asked, port = next(e["value"] for e in container["env"] if e["name"] == "READBACK_CONSOLE__MEMBERS").split(":")
+    assert services[asked]["clusterIP"] == "None" and port in {str(p["port"]) for p in services[asked]["ports"]}, f"it asks {asked}:{port}"
+    assert services[asked]["selector"].items() <= members["selector"]["matchLabels"].items(), f"{asked} are no members"
     assert {m["name"] for m in own["volumeMounts"]} - {"state"} <= {m["name"] for m in container["volumeMounts"]}
     assert sorted(m["name"] for m in container["volumeMounts"]) == sorted(v["name"] for v in pod["volumes"])
 

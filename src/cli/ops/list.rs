@@ -139,12 +139,13 @@ pub(super) fn print(rows: &[Row], next: Option<&str>, all: Option<usize>, now: W
     for row in rows {
         match format {
             Format::Table => println!(
-                "{:<28} {:<12} {} {:>4} {:>12}  {}{}",
+                "{:<28} {:<12} {} {:>4} {:>12}  {}{}{}",
                 row.operation,
                 row.tenant,
                 toned(&format!("{:<20}", row.status), tone_of(&row.status)),
                 row.version,
                 show_duration(now.since(WallTime(row.changed_at))),
+                if row.proposal { "[model call] " } else { "" },
                 row.code.as_ref().map(|c| format!("{c} ")).unwrap_or_default(),
                 row.detail.as_deref().unwrap_or_default()
             ),

@@ -33,12 +33,20 @@ fn row(of: &OperationKey, call: &Called) -> Markup {
     }
 }
 
-/// The plan that a call is part of.
+/// The operation that this one is there for, where it is derived of another.
 pub fn parent(key: &OperationKey) -> Markup {
-    let of = OperationKey { operation: key.operation.keeper(), ..key.clone() };
+    let to = |operation: OperationId| {
+        let of = OperationKey { operation, ..key.clone() };
+        html! { a href=(link(&of)) { (of.operation) } }
+    };
+    let keeper = || to(key.operation.keeper());
     html! {
         @if key.operation.child_number().is_some() {
-            p { "One call of the plan of " a href=(link(&of)) { (of.operation) } ". That one's page shows all calls, and the approval that is for all." }
+            p { "One call of the plan of " (keeper()) ". That one's page shows all calls, and the approval that is for all." }
+        } @else if key.operation.is_plan() {
+            p { "A model's call for a proposal. What comes of it is decided at " (keeper()) "." }
+        } @else if let Some(original) = key.operation.undoes() {
+            p { "The compensation of " (to(original)) "." }
         }
     }
 }
