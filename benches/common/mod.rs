@@ -23,6 +23,11 @@ use serde_json::Value;
 pub mod flow;
 pub mod process;
 
+/// As the program has it.
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// `--name value` pairs; cargo's own `--bench` is skipped.
 pub struct Arguments(BTreeMap<String, String>);
 

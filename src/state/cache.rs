@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 
 use super::Stored;
 use super::overlay::entry_bytes;
@@ -25,7 +26,7 @@ impl CacheBudget {
     }
 }
 
-type Generation = HashMap<Bytes, Option<Stored>>;
+type Generation = HashMap<Bytes, Option<Stored>, RandomState>;
 
 /// One store's cache in two generations: what is used moves to the young one, and the old one goes as a whole when the young
 /// one holds half the share. `None` remembers that there is nothing.
@@ -39,7 +40,7 @@ pub(super) struct ObjectCache {
 impl ObjectCache {
     pub(super) fn new(budget: Arc<CacheBudget>) -> Self {
         budget.caches.fetch_add(1, Ordering::Relaxed);
-        Self { budget, young: HashMap::new(), old: HashMap::new(), young_bytes: 0 }
+        Self { budget, young: Generation::default(), old: Generation::default(), young_bytes: 0 }
     }
     /// The committed value, where it is known.
     pub(super) fn get(&mut self, key: &[u8]) -> Option<Option<Stored>> {
@@ -63,7 +64,7 @@ impl ObjectCache {
         }
     }
     pub(super) fn clear(&mut self) {
-        (self.young, self.old, self.young_bytes) = (HashMap::new(), HashMap::new(), 0);
+        (self.young, self.old, self.young_bytes) = (Generation::default(), Generation::default(), 0);
     }
 }
 

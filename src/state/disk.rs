@@ -7,8 +7,9 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistM
 
 use crate::ids::{Partition, StoreName, UnitName};
 
+use super::changes::Changes;
 use super::merge::{Direction, Layer};
-use super::overlay::{Bounds, Changes, after_prefix};
+use super::overlay::{Bounds, after_prefix};
 use super::table::Mark;
 use super::{StoreResult, Stored, failed, locked, value};
 
@@ -93,12 +94,12 @@ impl DiskTable {
         }))
     }
 
-    /// Adds writes, in key order as they come, and the position.
+    /// Adds writes, in key order, and the position.
     pub(super) fn add_to(&self, batch: &mut OwnedWriteBatch, changes: &Changes, mark: Option<Mark>) {
         if let Some(mark) = mark {
             batch.insert(&self.keyspace, self.key(KIND_MARK, b""), mark.to_bytes());
         }
-        for (key, value) in changes {
+        for (key, value) in changes.in_order() {
             match value {
                 Some(value) => batch.insert(&self.keyspace, self.key(KIND_DATA, key), value::encode(value)),
                 None => batch.remove(&self.keyspace, self.key(KIND_DATA, key)),

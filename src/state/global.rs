@@ -10,8 +10,9 @@ use crate::offset::NextOffset;
 use crate::record::InRecord;
 use crate::time::{Clock, SystemClock};
 
+use super::changes::Changes;
 use super::merge::Direction;
-use super::overlay::{Bounds, Changes};
+use super::overlay::Bounds;
 use super::table::{Mark, Table};
 use super::writer::{Part, Sealed, Writer};
 use super::{Scan, StoreResult, Stored, failed};
@@ -82,7 +83,7 @@ impl GlobalStore {
     /// `STORE_FAILED` where an earlier batch could not be written.
     pub fn apply(&self, records: Vec<InRecord>, positions: &BTreeMap<Partition, NextOffset>) -> StoreResult<()> {
         let seen = SystemClock.now().wall.0;
-        let mut changes = Changes::new();
+        let mut changes = Changes::default();
         for r in records {
             let Some(key) = r.key else { continue };
             changes.insert(key, r.value.map(|value| Stored { value, timestamp: r.timestamp, headers: r.headers }));

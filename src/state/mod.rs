@@ -95,6 +95,7 @@ pub type StoreResult<T> = Result<T, Error>;
 pub type Scan = Box<dyn Iterator<Item = StoreResult<(Bytes, Stored)>>>;
 
 mod cache;
+mod changes;
 mod copies;
 mod disk;
 mod global;

@@ -1,4 +1,4 @@
-//! Writes that the engine does not have yet, in key order: what the open transaction wrote, and what waits for the writer.
+//! Writes that the engine does not have yet: what the open transaction wrote, and walks over what waits for the writer.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Stored;
-
-/// Newest writes by key; `None` deletes.
-pub(super) type Changes = BTreeMap<Bytes, Option<Stored>>;
+use super::changes::Changes;
 
 /// The open transaction's writes, with the bytes that they hold.
 #[derive(Default)]
 pub(super) struct Overlay {
     changes: Changes,
     bytes: usize,
+    /// Whether it was ever scanned: then it is kept in key order.
+    scanned: bool,
 }
 
 impl Overlay {
@@ -33,18 +33,21 @@ impl Overlay {
         self.bytes
     }
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.seal();
     }
-    /// Takes the writes out and leaves an empty overlay.
+    /// Takes the writes out and leaves an empty overlay of the same form; by hash with room for as many.
     pub(super) fn seal(&mut self) -> Changes {
-        std::mem::take(self).changes
+        self.bytes = 0;
+        let fresh = if self.scanned { Changes::sorted() } else { Changes::hashed(self.changes.len()) };
+        std::mem::replace(&mut self.changes, fresh)
     }
     /// The writes within the bounds, copied (values are shared, not cloned): later writes do not show in it.
-    pub(super) fn slice(&self, bounds: &Bounds) -> Vec<(Bytes, Option<Stored>)> {
+    pub(super) fn slice(&mut self, bounds: &Bounds) -> Vec<(Bytes, Option<Stored>)> {
+        self.scanned = true;
         if bounds.is_empty() {
             return Vec::new();
         }
-        self.changes.range::<[u8], _>(bounds.as_slices()).map(|(k, v)| (k.clone(), v.clone())).collect()
+        self.changes.sort().range::<[u8], _>(bounds.as_slices()).map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 }
 

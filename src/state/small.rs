@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::overlay::Changes;
+use super::changes::Changes;
 use super::table::{Mark, MemoryTable};
 use super::{StoreResult, failed, value};
 
@@ -85,7 +85,7 @@ impl Log {
         let fresh = self.path.with_extension("new");
         let mut out = BufWriter::new(File::create(&fresh)?);
         let all = entries.entries();
-        let mut chunk = Changes::new();
+        let mut chunk = Changes::default();
         for (key, value) in all.iter() {
             chunk.insert(key.clone(), Some(value.clone()));
             if chunk.len() == SNAPSHOT_FRAME {
@@ -108,7 +108,7 @@ impl Log {
 fn encode_frame(changes: &Changes, mark: Option<Mark>) -> Vec<u8> {
     let mut out = vec![0; HEADER];
     value::put(&mut out, mark.map(Mark::to_bytes).as_ref().map(|m| &m[..]));
-    for (key, stored) in changes {
+    for (key, stored) in changes.iter() {
         value::put(&mut out, Some(key));
         value::put(&mut out, stored.as_ref().map(value::encode).as_deref());
     }
@@ -128,7 +128,7 @@ fn decode_frame(mut from: &[u8]) -> Option<(Changes, Option<Mark>, usize)> {
         return None;
     }
     let mark = value::get(&mut payload)?.and_then(Mark::from_bytes);
-    let mut changes = Changes::new();
+    let mut changes = Changes::default();
     while !payload.is_empty() {
         let key = Bytes::copy_from_slice(value::get(&mut payload)??);
         let stored = match value::get(&mut payload)? {
@@ -162,7 +162,7 @@ mod tests {
         Some(Mark { position: NextOffset(n), seen: 0 })
     }
     fn one(key: &str, value: Option<&str>) -> Changes {
-        Changes::from([(Bytes::copy_from_slice(key.as_bytes()), value.map(|v| Stored::bytes(v.to_owned())))])
+        Changes::from_iter([(Bytes::copy_from_slice(key.as_bytes()), value.map(|v| Stored::bytes(v.to_owned())))])
     }
 
     /// If this broke, a crash within an append would lose the store, or give half of a batch.

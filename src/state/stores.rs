@@ -11,8 +11,9 @@ use crate::record::InRecord;
 use crate::time::{Clock, SystemClock};
 
 use super::cache::{CacheBudget, ObjectCache};
+use super::changes::Changes;
 use super::merge::{Direction, Layer, Merge};
-use super::overlay::{Bounds, Changes, Overlay, Walk};
+use super::overlay::{Bounds, Overlay, Walk};
 use super::table::{Mark, Table};
 use super::views::Listed;
 use super::writer::{Part, Sealed, Writer};
@@ -87,11 +88,12 @@ impl TaskStores {
         if let Some(newest) = s.open.get(key) {
             return Ok(newest.clone());
         }
-        if let Some(queued) = self.queue.iter().rev().find_map(|q| q.parts[store.0].changes.get(key)) {
-            return Ok(queued.clone());
-        }
+        // It has what waits for the writer, too, as long as there is room.
         if let Some(known) = s.cache.as_mut().and_then(|c| c.get(key)) {
             return Ok(known);
+        }
+        if let Some(queued) = self.queue.iter().rev().find_map(|q| q.parts[store.0].changes.get(key)) {
+            return Ok(queued.clone());
         }
         let found = s.table.get(key)?;
         if let Some(cache) = &mut s.cache {
@@ -143,10 +145,10 @@ impl TaskStores {
     /// Overlays first, then the engine's snapshot: what the writer applies between the two is in both, not in none.
     fn scan(&mut self, store: StoreId, bounds: &Bounds, direction: Direction) -> StoreResult<Scan> {
         self.forget_applied();
-        let s = &self.stores[store.0];
+        let s = &mut self.stores[store.0];
         let mut layers: Vec<Layer> = vec![direction.turn(s.open.slice(bounds).into_iter().map(Ok))];
         for queued in self.queue.iter().rev() {
-            layers.push(direction.turn(Walk::new(queued.parts[store.0].changes.clone(), bounds).map(Ok)));
+            layers.push(direction.turn(Walk::new(queued.parts[store.0].changes.as_sorted(), bounds).map(Ok)));
         }
         layers.push(s.table.scan(bounds, direction));
         Ok(Box::new(Merge::new(layers, direction)))
@@ -173,7 +175,7 @@ impl TaskStores {
         // Tombstones after this point stay in the log for their retention from its records' time, not from now.
         let seen = records.iter().filter_map(|r| r.timestamp).next_back();
         let seen = seen.map_or_else(|| self.stores[i].mark.map_or_else(now, |m| m.seen), |t| t.0.min(now()));
-        let mut changes = Changes::new();
+        let mut changes = Changes::default();
         for r in records {
             let Some(key) = r.key else { continue };
             changes.insert(key, r.value.map(|value| Stored { value, timestamp: r.timestamp, headers: r.headers }));
@@ -182,7 +184,7 @@ impl TaskStores {
         let mut restored = Some((changes, mark));
         let parts = self.stores.iter_mut().enumerate().map(|(n, s)| match restored.take_if(|_| n == i) {
             Some((changes, mark)) => s.seal(changes, Some(mark)),
-            None => s.seal(Changes::new(), None),
+            None => s.seal(Changes::default(), None),
         });
         let sealed = Sealed::new(parts.collect());
         self.hand_over(sealed)
@@ -247,7 +249,7 @@ impl TaskStores {
     pub fn drain(&mut self) -> StoreResult<()> {
         if self.live {
             let seen = now();
-            let parts = self.stores.iter_mut().map(|s| s.seal(Changes::new(), s.mark.map(|m| Mark { seen, ..m })));
+            let parts = self.stores.iter_mut().map(|s| s.seal(Changes::default(), s.mark.map(|m| Mark { seen, ..m })));
             let sealed = Sealed::new(parts.collect());
             self.hand_over(sealed)?;
         }

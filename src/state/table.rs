@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use crate::offset::NextOffset;
 
+use super::changes::Changes;
 use super::disk::DiskTable;
 use super::merge::{Direction, Layer};
-use super::overlay::{Bounds, Changes, Walk};
+use super::overlay::{Bounds, Walk};
 use super::small::SmallTable;
 use super::{StoreResult, Stored};
 
@@ -113,7 +114,7 @@ impl MemoryTable {
     pub(super) fn apply(&self, changes: &Changes, mark: Option<Mark>) {
         let mut contents = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let entries = Arc::make_mut(&mut contents.entries);
-        for (key, value) in changes {
+        for (key, value) in changes.iter() {
             match value {
                 Some(value) => entries.insert(key.clone(), value.clone()),
                 None => entries.remove(key),

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use crate::error::Error;
 
+use super::changes::Changes;
 use super::disk::Disk;
-use super::overlay::Changes;
 use super::table::{Mark, Table};
 use super::{StoreResult, failed};
 

@@ -9,9 +9,11 @@ use crate::console::api;
 use crate::console::index::{Index, Listed, flag_word};
 use crate::console::looks::Resting;
 use crate::console::search::escape;
+use crate::console::second::Waiting;
 use crate::error::Result;
+use crate::ids::{OperationId, OperationKey};
 use crate::intents::{Flag, Status};
-use crate::time::WallTime;
+use crate::time::{WallTime, show_duration};
 
 use super::layout::Live;
 use super::{View, budgets, layout, link, process};
@@ -52,6 +54,7 @@ pub fn page(view: &View<'_>) -> Result<Markup> {
             h1 { (headline) }
             (layout::reading(&o.reading))
             (paused)
+            (second(&view.console.waiters.list(now, |_| true), now))
             (people)
             h2 { "From stage to stage" }
             (stages)
@@ -88,6 +91,21 @@ fn paused(index: &Index, now: WallTime) -> Markup {
                 strong { "Paused: " (order.scope.to_string()) } ", for " (layout::ago(order.at, now)) ", by " (order.by) ": " (order.reason)
                 ", in " (taken) @if taken == 1 { " partition. " } @else { " partitions. " }
                 code { "readback ops resume" } " lets it go on."
+            }
+        }
+    }
+}
+
+/// Orders that a second person must confirm before they run out.
+fn second(waiting: &[Waiting], now: WallTime) -> Markup {
+    html! {
+        @for order in waiting {
+            @let of = OperationKey {
+                operation: OperationId::new(&order.operation), tenant: order.tenant.as_str().into(), step: order.step.as_str().into(),
+            };
+            p.notice data-key={ "second " (order.command) } {
+                strong { "Waits for a second person: " (order.action.replace('_', " ")) } " of " a href=(link(&of)) { (order.operation) } ", by " (order.by)
+                ": " (order.reason) ", for " (show_duration(WallTime(order.until).since(now))) " more."
             }
         }
     }

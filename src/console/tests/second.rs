@@ -106,6 +106,9 @@ fn orders_that_wait_are_paged_and_tell_nothing_of_tokens() {
     let kept = s.console.waiters.list(s.console.now(), |_| true);
     let told = json!(found).to_string();
     assert!(kept.iter().all(|w| !told.contains(&w.identity)) && !told.contains("identity"), "{told}");
+    let overview = s.page(&s.sign_in("vera"), "/").body;
+    assert_eq!(overview.matches("Waits for a second person").count(), 3, "{overview}");
+    assert!(kept.iter().all(|w| !overview.contains(&w.identity)), "{overview}");
 }
 
 /// If this broke, somebody who has two names at the issuer could be both persons, by a token of the other name.
