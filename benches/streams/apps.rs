@@ -44,6 +44,8 @@ fn config(arguments: &Arguments) -> ProcessConfig {
     config.state.dir = arguments.need("dir").into();
     config.slots.ordinal = Some(0);
     config.topics.create = true;
+    config.group.commit_interval.0 =
+        Duration::from_millis(arguments.number("commit-ms", config.group.commit_interval.0.as_millis() as u64));
     config.group.session_timeout.0 = Duration::from_secs(6);
     config.group.transaction_timeout.0 = Duration::from_secs(5);
     config

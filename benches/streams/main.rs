@@ -88,17 +88,15 @@ impl Bench<'_> {
         runs
     }
 
-    /// A table of some members, one line a side; in brackets how Readback stands to it.
+    /// A table of some members, one line a side; in brackets how Readback stands to it, as it comes to one that is as it comes.
     fn shown(&self, head: &str, members: &[(&str, &str, usize)], runs: &BTreeMap<&str, Vec<Value>>) {
         let line = |side: Side| {
             let cell = |(_, member, digits): &(&str, &str, usize)| {
                 let value = median(&runs[side.name()], member);
-                let ours = median(&runs[Side::Readback.name()], member);
                 let digits = *digits;
-                if side == Side::Readback {
-                    format!("{value:.digits$}")
-                } else {
-                    format!("{value:.digits$} (× {:.2})", ours / value)
+                match side.against() {
+                    None => format!("{value:.digits$}"),
+                    Some(ours) => format!("{value:.digits$} (× {:.2})", median(&runs[ours.name()], member) / value),
                 }
             };
             std::iter::once(side.name().to_owned()).chain(members.iter().map(cell)).collect::<Vec<_>>()

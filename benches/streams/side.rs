@@ -10,6 +10,8 @@ use super::common::Ground;
 pub enum Side {
     /// Readback, one stream thread, settings as they come.
     Readback,
+    /// The same with the commit interval that tuned Kafka Streams has.
+    Tuned,
     /// Kafka Streams with the guarantee set and nothing else.
     Default,
     /// Kafka Streams as its users tune it: compression, batches, commit interval, cache, collector.
@@ -17,13 +19,23 @@ pub enum Side {
 }
 
 impl Side {
-    pub const ALL: [Self; 3] = [Self::Readback, Self::Best, Self::Default];
+    pub const ALL: [Self; 4] = [Self::Readback, Self::Default, Self::Tuned, Self::Best];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Readback => "Readback",
+            Self::Tuned => "Readback, tuned",
             Self::Default => "Kafka Streams, default",
             Self::Best => "Kafka Streams, best",
+        }
+    }
+
+    /// Ours that it is to be compared with; none for ours themselves.
+    pub fn against(self) -> Option<Self> {
+        match self {
+            Self::Readback | Self::Tuned => None,
+            Self::Default => Some(Self::Readback),
+            Self::Best => Some(Self::Tuned),
         }
     }
 }
@@ -37,7 +49,7 @@ pub struct App {
     pub input: String,
     pub output: String,
     pub dir: PathBuf,
-    /// How long Kafka Streams waits between two commits, where it is tuned.
+    /// How long a tuned side waits between two commits.
     pub commit_ms: u32,
 }
 
@@ -55,7 +67,7 @@ impl App {
     pub fn start(&self, ground: &Ground) -> Running {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).expect("a log");
         let mut command = match self.side {
-            Side::Readback => self.ours(ground),
+            Side::Readback | Side::Tuned => self.ours(ground),
             Side::Default | Side::Best => self.theirs(ground),
         };
         let errors = log.try_clone().expect("a log");
@@ -66,6 +78,9 @@ impl App {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--app", self.topology, "--id", &self.id, "--input", &self.input, "--output", &self.output]);
         command.args(["--brokers", &ground.brokers, "--dir", &self.dir.join("state").display().to_string()]);
+        if self.side == Side::Tuned {
+            command.args(["--commit-ms", &self.commit_ms.to_string()]);
+        }
         command
     }
 
