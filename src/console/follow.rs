@@ -44,6 +44,16 @@ struct Mark {
     positions: Vec<(Tp, NextOffset)>,
 }
 
+impl Mark {
+    /// Whether reading can go on there: in the same partitions, of which none was cut or made anew.
+    fn is_within(&self, ends: &[(Tp, NextOffset, NextOffset)]) -> bool {
+        let lies = |(tp, first, end): &(Tp, NextOffset, NextOffset)| {
+            self.positions.iter().any(|(of, at)| of == tp && (first..=end).contains(&at))
+        };
+        ends.iter().all(lies)
+    }
+}
+
 /// Reads until it fails or is stopped, with rests.
 pub fn follow<C: Cluster>(cluster: &C, app: &ApplicationId, kept: &Kept, stop: &AtomicBool, how: Follow) -> Result<()> {
     let mut mark = None;
@@ -81,7 +91,7 @@ fn read<C: Cluster>(
     let ends = ends(reader.as_mut(), &tps)?;
     let ledger = topics::ledger_changelog(app);
     let partitions = tps.iter().filter(|tp| tp.topic != ledger).count() as u32;
-    match mark.filter(|m| ends.iter().all(|(tp, first, _)| m.positions.iter().any(|(of, at)| of == tp && at >= first))) {
+    match mark.filter(|m| m.is_within(&ends)) {
         Some(mark) => {
             reader.assign(&mark.positions).map_err(unread)?;
             kept.reached(|p| *p = Progress { whole: false, rests: false, problem: None, ..p.clone() });
@@ -149,6 +159,7 @@ fn apply(records: &[InRecord], ledger: &TopicName, kept: &Kept, whole: bool) -> 
     kept.fold(news, whole);
     unreadable
 }
+
 fn news_of(record: &InRecord, ledger: &TopicName) -> Result<Option<News>> {
     let half = if record.tp.topic == *ledger { Half::Ledger } else { Half::Record };
     News::read(record, half)
