@@ -327,6 +327,7 @@ mod tests {
             calls: None,
             answers: None,
             at: WallTime(0),
+            undo: None,
         }
     }
 

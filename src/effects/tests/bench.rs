@@ -279,6 +279,7 @@ impl Bench {
             command,
             hearsay,
             contract: None,
+            identity_hash: None,
         };
         let record = self.record(&format!("{APP}-control"), op, internal::encode(&control).unwrap(), Headers::new());
         self.with(|task, cx| task.process(record, cx)).expect("control is taken");
