@@ -46,6 +46,8 @@ fn without_faults_each_operation_ends_as_it_is_meant_to() {
         (App::Plans, Class::Denied, Status::Denied),
         (App::Plans, Class::Refused, Status::Partial),
         (App::Plans, Class::Unanswered, Status::Expired),
+        (App::PlansUndone, Class::Approved, Status::Confirmed),
+        (App::PlansUndone, Class::Refused, Status::Partial),
     ];
     let apps = Applications::new();
     for (app, class, end) in ends {
@@ -124,6 +126,7 @@ const OPERATION_RULES: &[outbox::Rule] = &[
     outbox::Rule::RevokeForwarded,
     outbox::Rule::OnePlace,
     outbox::Rule::NeedsFirst,
+    outbox::Rule::UndoReversed,
 ];
 
 /// If this broke, the simulator would be blind for what the operation record prevents.

@@ -11,6 +11,7 @@ mod plans;
 mod schedule;
 mod search;
 mod undone;
+mod whole;
 mod world;
 
 pub use schedule::{Afterthought, Again, App, Broken, Class, Off, Planned, Schedule, Strike, Struck};
