@@ -12,7 +12,7 @@ use readback::effects::Rule;
 use readback::intents::Status;
 use readback::kafka::memory::{Lie, LostAnswer};
 use readback::outbox;
-use readback::testing::simulator::{App, Applications, Broken, Class, Off, Schedule, Strike, run, search, shrink};
+use readback::testing::simulator::{App, Applications, Broken, Class, Off, Schedule, Strike, run, search, search_by, shrink};
 use readback::testing::target::Tamper;
 
 /// Schedules of a default run: some 15 ms each, a minute or two on two cores. A long one: `READBACK_SCHEDULES=1000000`.
@@ -72,6 +72,28 @@ fn no_schedule_breaks_a_promise() {
         let (least, _) = shrink(schedule, Off::default());
         panic!("seed {seed}: {:?}\nstill fails as {least:#?}\nREADBACK_SEED={seed} replays it", outcome.violations);
     }
+}
+
+/// If this broke, a plan that can't be whole would stay half done and not say so, be undone twice, or have something undone from under what
+/// stands on it; and without the rule of the order that is seen.
+#[test]
+fn a_plan_is_whole_or_undone_or_says_what_stays() {
+    let bound = number("READBACK_SCHEDULES").unwrap_or(1_500);
+    let draw = |seed| Schedule::draw_of(App::PlansUndone, seed);
+    let found = search_by(draw, 0..bound, 2, Off::default());
+    println!("{} schedules, ends: {:?}", found.played, found.ends);
+    if let Some((schedule, outcome)) = found.failing {
+        let seed = schedule.seed;
+        let (least, _) = shrink(schedule, Off::default());
+        panic!(
+            "seed {seed}: {:?}\nstill fails as {least:#?}\n{}",
+            outcome.violations,
+            run(&Applications::new(), &least, Off::default()).timeline.join("\n")
+        );
+    }
+    assert!(found.ends.contains_key(&Status::Partial) && found.ends.contains_key(&Status::Superseded), "some were undone");
+    let (_, outcome) = search_by(draw, 0..bound, 2, operations(outbox::Rule::UndoReversed)).failing.expect("the harm is seen");
+    assert!(outcome.violations.iter().any(|v| v.contains("stood on it")), "{:?}", outcome.violations);
 }
 
 fn effects(rule: Rule) -> Off {

@@ -2,7 +2,10 @@
 
 use crate::effects::LedgerRecord;
 use crate::ids::OperationKey;
-use crate::intents::{Command, CommandKind, Decided, Deed, Via};
+use crate::intents::{
+    CallUndo, Command, CommandKind, Control, ControlKind, Cost, Decided, Deed, Input, UndoState, Via, WorkRequest, WrittenFor,
+};
+use crate::outbox::{OperationRecord, Undoing};
 use crate::serdes::internal::{Wire, decode, encode};
 use crate::serdes::{Limits, ParsedSchema, avro};
 use crate::time::WallTime;
@@ -59,6 +62,57 @@ fn records_of_the_version_before_are_read() {
     }
     let old = decode::<Command>(&before(&command("c-1"))).expect("the one before");
     assert_eq!(old, Command { via: None, ..command("c-1") }, "whoever gave it is not verified");
+}
+
+/// If this broke, an upgrade would stop at the first plan under way: its record, an order on its way to an owner, or what readers of results
+/// have kept.
+#[test]
+fn plans_of_the_version_before_are_read() {
+    let undo = CallUndo {
+        id: "desk".into(),
+        operation_id: "op-1.1.undo".into(),
+        by: Some("cancel".into()),
+        state: UndoState::Undone,
+        detail: None,
+    };
+    let mut record = OperationRecord::admitted(request(), "pay".into(), None, "t/0/1".into(), WallTime(3));
+    record.undo = Some(Undoing { stopped: true, calls: vec![undo.clone()] });
+    assert_eq!(decode::<OperationRecord>(&encode(&record).expect("encodes")).expect("the newest"), record);
+    let old = decode::<OperationRecord>(&before(&record)).expect("the one before");
+    assert_eq!(old, OperationRecord { undo: None, ..record }, "what was done of it stays, as was approved");
+
+    let control = Control {
+        kind: ControlKind::Command,
+        tenant: "acme".into(),
+        operation_id: "op-1".into(),
+        step: "pay".into(),
+        deadline: WallTime(9),
+        command: Some(command("c-1")),
+        hearsay: None,
+        contract: None,
+        identity_hash: None,
+    };
+    assert_eq!(decode::<Control>(&before(&control)).expect("the one before"), control);
+}
+
+fn request() -> WorkRequest {
+    WorkRequest {
+        operation_id: "op-1".into(),
+        message_id: "m-1".into(),
+        attempt_id: None,
+        tenant: "acme".into(),
+        requester: "agent:buyer".into(),
+        resource: "order/7".into(),
+        resource_version: None,
+        action: "order.create".into(),
+        input: Input::default(),
+        deadline: WallTime(1_000),
+        required_permissions: vec![],
+        approval_ref: None,
+        cost_estimate: Cost::default(),
+        written_for: WrittenFor::default(),
+        traceparent: None,
+    }
 }
 
 /// If this broke, what is read as a version that it is not would be garbage, silently.
