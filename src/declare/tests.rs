@@ -368,7 +368,6 @@ fn what_a_plan_that_is_undone_leaves_done_is_told() {
     request: { method: POST, path: /cancellations, json: { order: \"{order}\", client_ref: \"{key}\" } }
     key: { carrier: body, format: uuid }
     confirm: answer
-    dedupe: forever
     in_flight: { bound: 5s, because: tests }
     answers: [{ status: 201, means: applied }]
 ";

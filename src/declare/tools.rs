@@ -78,7 +78,7 @@ impl Steps<'_> {
             return None;
         }
         let (list, most, on_partial) = (list?, most?, on_partial?);
-        if let (OnPartial::Compensate, Some(at)) = (on_partial, fields.get("on_partial")) {
+        if let (OnPartial::Compensate, Some(at), true) = (on_partial, fields.get("on_partial"), good) {
             told_what_stays(at, &stays, undone, d);
         }
         let list: ViewFn<serde_json::Value> = Arc::new(move |view: &View<'_>| list.of_operation(view));
