@@ -19,8 +19,8 @@ impl Step<'_> {
         self.go_through();
     }
 
-    /// Takes over what calls have come to, begins what may begin, leaves out what may not, has undone what is to be undone, and ends the whole
-    /// with the last of them.
+    /// Takes over what calls have come to, begins what may begin, leaves out what may not, has undone what is to be undone, and ends
+    /// the whole with the last of them.
     pub(super) fn go_through(&mut self) {
         if self.turn.record.stage != Stage::Executing {
             return;

@@ -62,7 +62,9 @@ pub fn canonical(value: &Value) -> String {
 }
 
 /// The plan's hash, which an approval names: operation, canonical proposal, each call with its contract version and whole
-/// definition and what it needs, the rendered requests, whether what was done of it is undone if it can't be whole, what the model was given (prompt version, schema), and the earlier operation that means the same, so that an approval says of just that one that both are meant. Length-prefixed.
+/// definition and what it needs, the rendered requests, whether what was done of it is undone if it can't be whole, what the model was
+/// given (prompt version, schema), and the earlier operation that means the same, so that an approval says of just that one that both
+/// are meant. Length-prefixed.
 pub fn plan_hash(
     record: &OperationRecord,
     effect: &Made,

@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(ordered(&calls, &mut undoing), ["a"], "a person said that b stays: that is an end, too");
     }
 
-    /// If this broke, what an unknown call needs would be taken away although it may have happened; or all would wait for it that has nothing
-    /// to do with it.
+    /// If this broke, what an unknown call needs would be taken away although it may have happened; or all would wait for it that has
+    /// nothing to do with it.
     #[test]
     fn what_an_unknown_call_needs_waits_until_it_is_known() {
         let unknown = |end| plan(&[("a", &[], DONE), ("b", &["a"], DONE), ("u", &["b"], end), ("x", &[], DONE), ("n", &[], NOT)]);

@@ -1,6 +1,6 @@
-//! What undoes an effect: an operation of its own, `<id>.undo`, written by the owner of the original's ledger record. A cancel that comes
-//! after the effect orders it in the transaction that closes the original, whose lane slot it takes over; a plan that can't be whole orders it
-//! of a call that has ended as done. It starts when no copy of the original can arrive.
+//! What undoes an effect: an operation of its own, `<id>.undo`, written by the owner of the original's ledger record. A cancel that
+//! comes after the effect orders it in the transaction that closes the original, whose lane slot it takes over; a plan that can't be
+//! whole orders it of a call that has ended as done. It starts when no copy of the original can arrive.
 
 use crate::contract::Undo;
 use crate::error::codes;
@@ -140,7 +140,8 @@ enum Begins {
     WithAPerson,
 }
 
-/// The original may have left its lane long ago, when a late copy was harmless: the target knew what is there. Once that is undone it is not.
+/// The original may have left its lane long ago, when a late copy was harmless: the target knew what is there. Once that is undone it
+/// is not.
 fn begins(r: &LedgerRecord, rules: &Rules) -> Begins {
     if !rules.hold(Rule::UndoWaits) {
         return Begins::AfterItsOriginal;

@@ -243,8 +243,8 @@ pub struct Return {
     pub end: Option<Status>,
     /// The ledger's version at that time.
     pub version: i64,
-    /// The proposal as text, for a plan answer; for `compared` the earlier operation's ID, where there is one; for a compensation that came to
-    /// nothing the reason.
+    /// The proposal as text, for a plan answer; for `compared` the earlier operation's ID, where there is one; for a compensation that
+    /// came to nothing the reason.
     pub body: Option<String>,
     /// What it did cost.
     pub cost: Cost,

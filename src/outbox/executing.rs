@@ -58,7 +58,8 @@ impl Turn<'_> {
         self.told(Status::Dispatched, AckLevel::Dispatched, None, Some(words));
     }
 
-    /// All calls have ended, and so has what undoes them: their common end, or `partial`. `by_answer`: of which contracts' calls the answer confirms.
+    /// All calls have ended, and so has what undoes them: their common end, or `partial`. `by_answer`: of which contracts' calls the
+    /// answer confirms.
     pub fn end_of_plan(&mut self, by_answer: impl Fn(&PlanCall) -> bool) {
         let status = common_end(&self.record);
         let reached = self.record.calls.iter().filter_map(|c| Some(ack_of(c.end?, by_answer(c)))).min();

@@ -47,8 +47,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Gives the plan up, once, for the sake of a call that ended without having happened: what has not begun is left out, what is under way
-    /// is told to stop. Whether it did happen, its owner says.
+    /// Gives the plan up, once, for the sake of a call that ended without having happened: what has not begun is left out, what is under
+    /// way is told to stop. Whether it did happen, its owner says.
     pub fn give_up(&mut self, because: usize) {
         let Some(first) = self.record.calls.get(because) else { return };
         let end = first.end.map_or("unknown", Status::word);
