@@ -104,8 +104,8 @@ fn plans_of_the_version_before_are_read() {
     };
     assert_eq!(decode::<Control>(&released("control-2.avsc", &control)).expect("the one before"), control);
 
-    let turn = Turn::new(old, WallTime(4), &Settings::new(1, std::time::Duration::ZERO));
-    let result = ResultRecord { undo: Some(vec![undo]), ..told(turn) };
+    let settings = Settings::new(1, std::time::Duration::ZERO);
+    let result = ResultRecord { undo: Some(vec![undo]), ..told(Turn::new(old, WallTime(4), &settings)) };
     let old = decode::<ResultRecord>(&released("result-1.avsc", &result)).expect("the one before");
     assert_eq!(old, ResultRecord { undo: None, ..result });
 }
