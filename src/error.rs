@@ -275,6 +275,8 @@ pub mod codes {
         CALL_LEFT_OUT = 713;
         /// The calls of a plan ended differently.
         PLAN_PARTIAL = 714;
+        /// What was done of a plan that could not be whole is undone.
+        PLAN_UNDONE = 715;
         /// A dead letter that can't go back.
         REPLAY_REFUSED = 720;
         /// A dead letter that was replayed already.

@@ -12,7 +12,7 @@ use readback::effects::Rule;
 use readback::intents::Status;
 use readback::kafka::memory::{Lie, LostAnswer};
 use readback::outbox;
-use readback::testing::simulator::{App, Applications, Broken, Class, Off, Schedule, Strike, run, search, shrink};
+use readback::testing::simulator::{App, Applications, Broken, Class, Off, Schedule, Strike, run, search, search_by, shrink};
 use readback::testing::target::Tamper;
 
 /// Schedules of a default run: some 15 ms each, a minute or two on two cores. A long one: `READBACK_SCHEDULES=1000000`.
@@ -46,6 +46,8 @@ fn without_faults_each_operation_ends_as_it_is_meant_to() {
         (App::Plans, Class::Denied, Status::Denied),
         (App::Plans, Class::Refused, Status::Partial),
         (App::Plans, Class::Unanswered, Status::Expired),
+        (App::PlansUndone, Class::Approved, Status::Confirmed),
+        (App::PlansUndone, Class::Refused, Status::Partial),
     ];
     let apps = Applications::new();
     for (app, class, end) in ends {
@@ -70,6 +72,28 @@ fn no_schedule_breaks_a_promise() {
         let (least, _) = shrink(schedule, Off::default());
         panic!("seed {seed}: {:?}\nstill fails as {least:#?}\nREADBACK_SEED={seed} replays it", outcome.violations);
     }
+}
+
+/// If this broke, a plan that can't be whole would stay half done and not say so, be undone twice, or have something undone from under what
+/// stands on it; and without the rule of the order that is seen.
+#[test]
+fn a_plan_is_whole_or_undone_or_says_what_stays() {
+    let bound = number("READBACK_SCHEDULES").unwrap_or(1_500);
+    let draw = |seed| Schedule::draw_of(App::PlansUndone, seed);
+    let found = search_by(draw, 0..bound, 2, Off::default());
+    println!("{} schedules, ends: {:?}", found.played, found.ends);
+    if let Some((schedule, outcome)) = found.failing {
+        let seed = schedule.seed;
+        let (least, _) = shrink(schedule, Off::default());
+        panic!(
+            "seed {seed}: {:?}\nstill fails as {least:#?}\n{}",
+            outcome.violations,
+            run(&Applications::new(), &least, Off::default()).timeline.join("\n")
+        );
+    }
+    assert!(found.ends.contains_key(&Status::Partial) && found.ends.contains_key(&Status::Superseded), "some were undone");
+    let (_, outcome) = search_by(draw, 0..bound, 2, operations(outbox::Rule::UndoReversed)).failing.expect("the harm is seen");
+    assert!(outcome.violations.iter().any(|v| v.contains("stood on it")), "{:?}", outcome.violations);
 }
 
 fn effects(rule: Rule) -> Off {
@@ -124,6 +148,7 @@ const OPERATION_RULES: &[outbox::Rule] = &[
     outbox::Rule::RevokeForwarded,
     outbox::Rule::OnePlace,
     outbox::Rule::NeedsFirst,
+    outbox::Rule::UndoReversed,
 ];
 
 /// If this broke, the simulator would be blind for what the operation record prevents.
@@ -183,11 +208,14 @@ fn c18_a_compensation_that_does_not_wait_is_seen() {
     let apps = Applications::new();
     let off = effects(Rule::UndoWaits);
     let bound = number("READBACK_SCHEDULES").unwrap_or(2_000);
-    let mut schedules = (0..bound).map(|seed| Schedule::draw_of(App::Undone, seed));
-    let found = schedules.find_map(|s| Some((run(&apps, &s, off).violations.pop()?, s)));
-    let (violation, schedule) = found.expect("some copy arrives after the compensation");
-    assert!(violation.contains("undone") || violation.contains("Doubled"), "{violation}");
-    assert!(run(&apps, &schedule, Off::default()).violations.is_empty(), "with all rules");
+    for app in [App::Undone, App::PlansUndone] {
+        let mut schedules = (0..bound).map(|seed| Schedule::draw_of(app, seed));
+        let found = schedules.find_map(|s| Some((run(&apps, &s, off).violations.pop()?, s)));
+        let (violation, schedule) = found.expect("some copy arrives after the compensation");
+        println!("{app:?}: seed {}, {violation}", schedule.seed);
+        assert!(violation.contains("undone") || violation.contains("Doubled") || violation.contains("stands"), "{violation}");
+        assert!(run(&apps, &schedule, Off::default()).violations.is_empty(), "with all rules");
+    }
 }
 
 /// C6: a target that makes a second thing under an ID, or takes old requests, although its contract says that it refuses them: the

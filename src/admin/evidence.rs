@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::effects::Phase;
 use crate::error::{Code, codes};
 use crate::ids::OperationKey;
-use crate::intents::{CallState, Decided, Deed, PlanCall, PolicyWord, Status, Via};
-use crate::outbox::Role;
+use crate::intents::{CallState, CallUndo, Decided, Deed, PlanCall, PolicyWord, Status, UndoState, Via};
+use crate::outbox::{OperationRecord, Role};
 use crate::time::WallTime;
 
 use super::views::Seen;
@@ -53,7 +53,7 @@ pub fn as_json(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>) -> se
         "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
         "status": seen.status().map_or("held", Status::word), "version": seen.version(), "resource": resource,
         "resource_version": resource_version, "code": code, "detail": detail, "look_at": look_at(seen),
-        "timeline": timeline::steps(seen, model), "decisions": decisions(seen), "model_call": model, "calls": calls(seen),
+        "timeline": timeline::steps(seen, model), "decisions": decisions(seen), "model_call": model, "calls": calls(seen), "undo": undo(seen),
     })
 }
 
@@ -178,6 +178,35 @@ pub fn policy(seen: &Seen) -> Option<&PolicyWord> {
 /// The calls of its plan, where it has several.
 pub fn calls(seen: &Seen) -> &[PlanCall] {
     seen.record.as_ref().map_or(&[][..], |r| r.calls.as_slice())
+}
+
+/// How its calls are undone if its plan can't be whole; nothing where what was done stays.
+pub fn undo(seen: &Seen) -> &[CallUndo] {
+    seen.record.as_ref().and_then(|r| r.undo.as_ref()).map_or(&[][..], |u| u.calls.as_slice())
+}
+
+/// Each call of its plan, with how it is undone in words.
+pub fn calls_and_undo(r: &OperationRecord) -> impl Iterator<Item = (&PlanCall, Option<String>)> {
+    let undoing = r.undo.as_ref().filter(|u| u.stopped || !r.status.is_end());
+    let undo = move |i: usize| undoing.and_then(|u| Some((u.stopped, u.calls.get(i)?)));
+    r.calls.iter().enumerate().map(move |(i, call)| (call, undo(i).and_then(|(stopped, undo)| undo_words(call, undo, stopped))))
+}
+
+/// What becomes, or would become, of what a call did, in words; nothing where it did nothing.
+fn undo_words(call: &PlanCall, undo: &CallUndo, stopped: bool) -> Option<String> {
+    let op = &undo.operation_id;
+    let never = call.end.is_some_and(|end| !call.happened() && end != Status::Superseded);
+    let words = match (undo.state, &undo.by) {
+        (UndoState::Ordered, _) => format!("being undone: {op}"),
+        (UndoState::Undone, _) => format!("undone: {op}"),
+        (UndoState::Stays, _) => format!("stays done: {}", undo.detail.as_deref().unwrap_or("it was not undone")),
+        (UndoState::NotOrdered, _) if never => return None,
+        (UndoState::NotOrdered, None) if call.happened() && stopped => "stays done: nothing undoes it".to_owned(),
+        (UndoState::NotOrdered, Some(_)) if call.happened() && stopped => "to be undone".to_owned(),
+        (UndoState::NotOrdered, None) => "nothing undoes it".to_owned(),
+        (UndoState::NotOrdered, Some(by)) => format!("if the plan can't be whole, undone by {}#{by}", call.contract),
+    };
+    Some(words)
 }
 
 /// Where a call of a plan stands, in a word.

@@ -2,11 +2,12 @@
 //! anew. Pure.
 
 use crate::error::codes;
-use crate::intents::{ApprovalUse, Status};
+use crate::intents::{ApprovalUse, Status, UndoState};
 use crate::outbox::{Rule, Stage, Why};
 
 use super::dag::{self, Next};
 use super::desk::{Made, Part, Ready, Seen};
+use super::reverse;
 use super::step::Step;
 
 impl Step<'_> {
@@ -18,24 +19,33 @@ impl Step<'_> {
         self.go_through();
     }
 
-    /// Takes over what calls have come to, begins what may begin, leaves out what may not, and ends the whole with its last call.
+    /// Takes over what calls have come to, begins what may begin, leaves out what may not, has undone what is to be undone, and ends
+    /// the whole with the last of them.
     pub(super) fn go_through(&mut self) {
         if self.turn.record.stage != Stage::Executing {
             return;
         }
-        let before = self.turn.record.calls.clone();
+        let before = (self.turn.record.calls.clone(), self.turn.record.undo.clone());
         self.turn.fold_calls();
-        while let Some(next) = self.next() {
-            match next {
-                Next::Begin(call) => self.begin_call(call),
-                Next::LeaveOut { call, because } => self.leave_out(call, because),
+        loop {
+            if let Some(because) = self.turn.spoiled_by() {
+                self.turn.give_up(because);
+            }
+            match self.next() {
+                Some(Next::Begin(call)) => self.begin_call(call),
+                Some(Next::LeaveOut { call, because }) => self.leave_out(call, because),
+                None => break,
             }
         }
-        let calls = &self.turn.record.calls;
-        if calls.iter().all(|c| c.end.is_some()) {
+        while let Some(call) = self.next_undo() {
+            self.turn.order_undo(call);
+        }
+        let (calls, undo) = (&self.turn.record.calls, &self.turn.record.undo);
+        let undone = undo.iter().flat_map(|u| &u.calls).all(|u| u.state != UndoState::Ordered);
+        if undone && calls.iter().all(|c| c.end.is_some()) {
             let renderer = &self.desk.renderer;
             self.turn.end_of_plan(|c| renderer.confirms_by_answer(&c.contract, &c.call));
-        } else if before != *calls {
+        } else if before.0 != *calls || before.1 != *undo {
             if !calls.iter().any(|c| c.waits()) {
                 self.turn.shed();
             }
@@ -48,6 +58,15 @@ impl Step<'_> {
         match self.turn.settings.on(Rule::NeedsFirst) {
             true => dag::next(calls),
             false => calls.iter().position(|c| c.waits()).map(Next::Begin),
+        }
+    }
+
+    fn next_undo(&self) -> Option<usize> {
+        let r = &self.turn.record;
+        let undoing = r.undo.as_ref()?;
+        match self.turn.settings.on(Rule::UndoReversed) {
+            true => reverse::next(&r.calls, undoing),
+            false => reverse::next_of_any(&r.calls, undoing),
         }
     }
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::contract::Parameters;
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::{OperationId, OperationKey, OrderingKey, StepName};
-use crate::intents::{CallState, PlanCall};
+use crate::intents::{CallState, CallUndo, PlanCall, UndoState};
 use crate::outbox::{
-    CallRef, CallRules, Does, OperationRecord, Pipeline, PolicyCheck, Rendered, Renderer, Role, Settings, ToolRules, View,
+    CallRef, CallRules, Does, OperationRecord, Pipeline, PolicyCheck, Rendered, Renderer, Role, Settings, ToolRules, Undoing, View,
 };
 
 use super::dag::{self, Proposed};
@@ -143,6 +143,19 @@ impl Desk {
                 parts.collect::<std::result::Result<_, _>>().map(Made::Plan)
             }
         }
+    }
+
+    /// How the calls of a plan are undone if it can't be whole, where the step chose that.
+    pub fn undoing(&self, bench: &Bench, made: &Made) -> Option<Undoing> {
+        let undo = |c: &PlanCall| CallUndo {
+            id: c.id.clone(),
+            operation_id: c.operation_id.undo(),
+            by: self.renderer.undone_by(&c.contract, &c.call),
+            state: UndoState::NotOrdered,
+            detail: None,
+        };
+        let calls = || made.calls().iter().map(undo).collect();
+        bench.pipeline.effect.compensates().then(|| Undoing { stopped: false, calls: calls() })
     }
 
     fn part(

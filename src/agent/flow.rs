@@ -114,6 +114,7 @@ impl Step<'_> {
                 .or_else(|| self.looks_like());
             self.turn.record.stage = Stage::Planning;
             self.turn.record.calls = made.calls();
+            self.turn.record.undo = self.desk.undoing(bench, &made);
             self.turn.record.planned_at = Some(self.turn.now);
             self.turn.state(Status::Planned, AckLevel::Planned, why);
         }
@@ -136,7 +137,8 @@ impl Step<'_> {
     /// The plan's hash as all that it is made of stands now.
     pub(super) fn hash_of(&self, made: &Made) -> PlanHash {
         let model = self.bench.and_then(|b| b.pipeline.plan.as_ref().zip(b.proposal.as_ref()));
-        plan_hash(&self.turn.record, made, model)
+        let compensates = self.bench.is_some_and(|b| b.pipeline.effect.compensates());
+        plan_hash(&self.turn.record, made, model, compensates)
     }
 
     fn wait(&mut self) {

@@ -222,6 +222,7 @@ fn note(turn: &Turn<'_>, approval: &Approval, why: &Why) -> Output {
         calls: None,
         answers: Some(approval.approval_id.to_string()),
         at: turn.now,
+        undo: None,
     }))
 }
 

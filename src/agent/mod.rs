@@ -16,6 +16,7 @@ mod metrics;
 mod proposal;
 mod purse;
 mod replay;
+mod reverse;
 mod shelf;
 mod standing;
 mod step;

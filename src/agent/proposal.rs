@@ -62,8 +62,15 @@ pub fn canonical(value: &Value) -> String {
 }
 
 /// The plan's hash, which an approval names: operation, canonical proposal, each call with its contract version and whole
-/// definition and what it needs, the rendered requests, what the model was given (prompt version, schema), and the earlier operation that means the same, so that an approval says of just that one that both are meant. Length-prefixed.
-pub fn plan_hash(record: &OperationRecord, effect: &Made, model: Option<(&PlanRules, &ProposalSchema)>) -> PlanHash {
+/// definition and what it needs, the rendered requests, whether what was done of it is undone if it can't be whole, what the model was
+/// given (prompt version, schema), and the earlier operation that means the same, so that an approval says of just that one that both
+/// are meant. Length-prefixed.
+pub fn plan_hash(
+    record: &OperationRecord,
+    effect: &Made,
+    model: Option<(&PlanRules, &ProposalSchema)>,
+    compensates: bool,
+) -> PlanHash {
     let mut h = Sha256::new();
     let mut field = |text: &str| {
         h.update((text.len() as u64).to_be_bytes());
@@ -89,6 +96,11 @@ pub fn plan_hash(record: &OperationRecord, effect: &Made, model: Option<(&PlanRu
                 one_call(&part.ready, &mut field);
             }
         }
+    }
+    // How each call is undone stands in its definition.
+    if compensates {
+        field("on_partial");
+        field("compensate");
     }
     if let Some((rules, schema)) = model {
         field(&rules.prompt_version);

@@ -62,6 +62,10 @@ impl Renderer for ContractRenderer {
     fn confirms_by_answer(&self, contract: &ContractName, call: &CallName) -> bool {
         self.call(contract, call).is_ok_and(|(_, c)| c.confirm == Confirm::Answer)
     }
+
+    fn undone_by(&self, contract: &ContractName, call: &CallName) -> Option<CallName> {
+        self.call(contract, call).ok().and_then(|(_, c)| Some(c.compensate.as_ref()?.call.clone()))
+    }
 }
 
 /// Every policy file of an application, parsed.

@@ -162,6 +162,8 @@ pub struct Called {
     pub code: Option<String>,
     /// In words.
     pub detail: Option<String>,
+    /// What becomes, or would become, of what it did if its plan can't be whole; none where that is left.
+    pub undo: Option<String>,
 }
 
 /// The approval that was spent.
@@ -299,12 +301,12 @@ impl Operation {
             evidence: ledger.and_then(|l| l.evidence.clone()),
             flags: ledger.map(|l| l.flags.iter().map(word).collect()).unwrap_or_default(),
             commands: commands(seen),
-            calls: evidence::calls(seen).iter().map(called).collect(),
+            calls: record.map(|r| evidence::calls_and_undo(r).map(called).collect()).unwrap_or_default(),
         }
     }
 }
 
-fn called(call: &PlanCall) -> Called {
+fn called((call, undo): (&PlanCall, Option<String>)) -> Called {
     Called {
         id: call.id.clone(),
         operation: call.operation_id.to_string(),
@@ -315,6 +317,7 @@ fn called(call: &PlanCall) -> Called {
         begun: !call.waits() && call.code.is_none(),
         code: call.code.clone(),
         detail: call.detail.clone(),
+        undo,
     }
 }
 

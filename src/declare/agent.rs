@@ -243,7 +243,7 @@ impl Steps<'_> {
         node: &Node,
         d: &mut Diagnostics,
     ) -> Option<(Arc<Contract>, CallName)> {
-        for key in ["calls", "max_calls"] {
+        for key in ["calls", "max_calls", "on_partial"] {
             if let Some(at) = fields.get(key) {
                 d.error(codes::BAD_VALUE, &at.at, format!("`{key}` goes with `tools`"));
             }

@@ -249,6 +249,11 @@ pub(super) static EFFECT: Shape = Shape {
             "with tools: the list of {id, tool, arguments, needs}, over plan, request, input; default plan.calls",
         ),
         Key::new("max_calls", Type::Integer, "with tools: how many calls one plan may have, 32 at most; default 8"),
+        Key::new(
+            "on_partial",
+            Type::Word(&["leave", "compensate"]),
+            "with tools: what becomes of what was done of a plan that can't be whole; default leave",
+        ),
         Key::new("policy", Type::Text, "a file of Cedar policies, asked at authorize and before every send"),
         Key::new("request", Type::Map(&REQUEST), "the envelope, where no admit step stands before"),
         Key::new("parameters", Type::Named(&Type::Expression), "typed by the contract; nothing else reaches the wire"),

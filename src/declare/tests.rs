@@ -345,6 +345,46 @@ fn tools_are_what_a_proposal_may_call() {
     assert_eq!(rules.most, 6);
 }
 
+/// If this broke, a plan would be undone that was to be left, or one be left that was to be undone; or nobody would be told before the first
+/// plan that something of it can't be undone.
+#[test]
+fn what_a_plan_that_is_undone_leaves_done_is_told() {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/kits");
+    let dir = tempfile::tempdir().unwrap();
+    copy(&from, dir.path());
+    let text = std::fs::read_to_string(from.join("topology.yaml")).unwrap();
+    let contract = std::fs::read_to_string(from.join("contracts/orders.yaml")).unwrap();
+    let chosen = |choice: &str| {
+        std::fs::write(dir.path().join("topology.yaml"), text.replace("      max_calls: 6\n", choice)).unwrap();
+        yaml::offline(|| load(dir.path()))
+    };
+    let compensates = |d: &super::Declared| d.application.pipelines[0].effect.compensates();
+    assert!(!compensates(&chosen("").unwrap()) && !compensates(&chosen("      on_partial: leave\n").unwrap()));
+    let none = chosen("      on_partial: compensate\n").unwrap_err().to_string();
+    assert!(none.contains("no contract of the tools declares `compensate`"), "{none}");
+
+    let cancel = "  cancel:
+    parameters: { order: { type: string } }
+    request: { method: POST, path: /cancellations, json: { order: \"{order}\", client_ref: \"{key}\" } }
+    key: { carrier: body, format: uuid }
+    confirm: answer
+    in_flight: { bound: 5s, because: tests }
+    answers: [{ status: 201, means: applied }]
+";
+    let undone = contract.replace(
+        "    completion: sync\n",
+        "    completion: sync\n    compensate: { call: cancel, parameters: { order: evidence } }\n",
+    );
+    std::fs::write(dir.path().join("contracts/orders.yaml"), undone + cancel).unwrap();
+    let declared = chosen("      on_partial: compensate\n").unwrap();
+    assert!(compensates(&declared));
+    let told = declared.warnings.to_string();
+    assert!(told.contains("what the tool `tell` did stays done in a plan that is undone") && told.contains("mail#send"), "{told}");
+    assert!(!told.contains("`order` did"), "{told}");
+    let wrong = chosen("      on_partial: undo\n").unwrap_err().to_string();
+    assert!(wrong.contains("compensate"), "{wrong}");
+}
+
 /// If this broke, a mistyped plan of tools would start as something else.
 #[test]
 fn mistakes_in_tools_are_told_with_their_places() {

@@ -8,7 +8,7 @@ use crate::agent::MOST_CALLS;
 use crate::config::yaml::{Diagnostics, Fields, Name, Node};
 use crate::contract::{Contract, Parameters};
 use crate::error::codes;
-use crate::outbox::{CallRules, Does, ToolRules, View, ViewFn};
+use crate::outbox::{CallRules, Does, OnPartial, ToolRules, View, ViewFn};
 
 use super::agent::{Called, made_of, ordering};
 use super::expr::{Expr, OPERATION, TOOL, members};
@@ -52,6 +52,9 @@ impl Steps<'_> {
             None => Some(CALLS),
             Some(node) => node.integer(1, MOST_CALLS as i64, d).and_then(|n| usize::try_from(n).ok()),
         };
+        let choices = [("leave", OnPartial::Leave), ("compensate", OnPartial::Compensate)];
+        let on_partial = fields.get("on_partial").map_or(Some(OnPartial::Leave), |node| node.one_of(&choices, d));
+        let (mut stays, mut undone) = (Vec::new(), false);
         let (mut known, mut contracts, mut deadline) = (BTreeMap::new(), Vec::<Arc<Contract>>::new(), Duration::MAX);
         let mut good = true;
         for (tool, node) in tools.map(d)? {
@@ -59,7 +62,12 @@ impl Steps<'_> {
                 good = false;
                 continue;
             };
-            deadline = deadline.min(contract.calls.get(&rules.call)?.budget.deadline);
+            let call = contract.calls.get(&rules.call)?;
+            deadline = deadline.min(call.budget.deadline);
+            match call.compensate {
+                Some(_) => undone = true,
+                None => stays.push((tool, format!("{}#{}", contract.name, call.name))),
+            }
             if contracts.iter().all(|c| c.name != contract.name) {
                 contracts.push(contract);
             }
@@ -69,9 +77,12 @@ impl Steps<'_> {
             d.error(codes::BAD_VALUE, &tools.at, "`tools` names none");
             return None;
         }
-        let (list, most) = (list?, most?);
+        let (list, most, on_partial) = (list?, most?, on_partial?);
+        if let (OnPartial::Compensate, Some(at), true) = (on_partial, fields.get("on_partial"), good) {
+            told_what_stays(at, &stays, undone, d);
+        }
         let list: ViewFn<serde_json::Value> = Arc::new(move |view: &View<'_>| list.of_operation(view));
-        good.then_some((Does::Proposed(ToolRules { list, most, tools: known }), contracts, deadline))
+        good.then_some((Does::Proposed(ToolRules { list, most, tools: known, on_partial }), contracts, deadline))
     }
 
     fn tool(&mut self, tool: &Name, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<(CallRules, Arc<Contract>)> {
@@ -96,5 +107,19 @@ impl Steps<'_> {
             }
         };
         Some((CallRules { contract: contract.name.clone(), call, parameters, order_by }, contract))
+    }
+}
+
+/// Tools whose contracts do not say how a call of them is undone: what they did stays done in a plan that is undone.
+fn told_what_stays(at: &Node, stays: &[(&Name, String)], any_undone: bool, d: &mut Diagnostics) {
+    if !any_undone {
+        d.error(codes::BAD_VALUE, &at.at, "`on_partial: compensate`, and no contract of the tools declares `compensate`")
+            .label("nothing that a plan has done could be undone")
+            .note("declare in the contracts how their calls are undone, or leave what was done");
+        return;
+    }
+    for (tool, call) in stays {
+        d.warning(codes::WEAK_SETTING, &tool.at, format!("what the tool `{}` did stays done in a plan that is undone", tool.text))
+            .label(format!("the contract of {call} declares no `compensate`"));
     }
 }

@@ -130,6 +130,7 @@ impl Inbox {
             command: None,
             hearsay: Some(outcome.said),
             contract: None,
+            identity_hash: None,
         };
         self.shared.hear(self.partition, said);
     }

@@ -123,6 +123,9 @@ impl EffectTask {
         if let (ControlKind::Webhook, Some(contract), Some(told)) = (said.kind, &said.contract, said.hearsay.clone()) {
             return self.webhook(contract, told, cx);
         }
+        if said.kind == ControlKind::Undo {
+            return self.undo(&said, cx);
+        }
         let op = ledger::op(&said.key());
         match (said.command.clone(), said.hearsay.clone()) {
             (Some(command), _) => self.command(&op, &said, command, cx),

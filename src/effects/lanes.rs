@@ -112,6 +112,13 @@ impl Index {
         pass(&place.lane) && pass(&(String::new(), place.lane.1.clone()))
     }
 
+    /// The place of the last one behind `sequence` of which something may have left, ended or not.
+    pub fn begun_behind(&self, lane: &Lane, sequence: i64, op: &str) -> Option<i64> {
+        let begun = |op: &Op| self.places.get(op).and_then(|p| p.status).is_some_and(|status| status != Status::Approved);
+        let mut behind = self.lanes.get(lane)?.range((sequence, op.to_owned())..);
+        behind.rfind(|((_, other), _)| other != op && begun(other)).map(|((sequence, _), _)| *sequence)
+    }
+
     /// The first one behind `sequence` that does not let others pass.
     fn after(&self, lane: &Lane, sequence: i64, op: &str) -> Option<Op> {
         let behind = self.lanes.get(lane)?.range((sequence, op.to_owned())..);

@@ -1,9 +1,9 @@
 //! What the owner tells others: results, dead letters, returns. One counter per operation; state records only when it moves.
 
 use crate::error::Code;
-use crate::ids::{OperationId, StepName, TopicName, partition_of};
+use crate::ids::{OperationId, OperationKey, StepName, TopicName, partition_of};
 use crate::intents::dead::Death;
-use crate::intents::{AckLevel, Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
+use crate::intents::{AckLevel, Control, Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
 use crate::task::{TaskError, TxCx};
@@ -38,6 +38,7 @@ pub fn of(r: &LedgerRecord, kind: ResultKind, at: WallTime) -> ResultRecord {
         calls: None,
         answers: None,
         at,
+        undo: None,
     }
 }
 
@@ -92,10 +93,10 @@ pub fn tell(
     config: &EffectsConfig,
     r: &LedgerRecord,
     kind: ReturnKind,
-    proposal: Option<(String, Cost)>,
+    said: Option<(String, Cost)>,
     at: WallTime,
 ) -> Result<(), TaskError> {
-    let (body, cost) = proposal.map_or((None, r.cost), |(body, cost)| (Some(body), cost));
+    let (body, cost) = said.map_or((None, r.cost), |(body, cost)| (Some(body), cost));
     let mut cost = cost;
     cost.tool_calls = cost.tool_calls.max(i64::try_from(r.attempts.len()).unwrap_or(i64::MAX));
     let said = Return {
@@ -112,6 +113,16 @@ pub fn tell(
     };
     let partition = partition_of(r.operation_id.root().as_str().as_bytes(), config.partitions);
     internal_record(cx, &config.plans(), partition, &r.operation_id, &r.ordering_key, &said)
+}
+
+/// A call that a plan wants undone can't be: the plan's record is told that the compensation came to nothing, and why. The ledger has none.
+pub fn not_undone(cx: &mut TxCx<'_>, config: &EffectsConfig, said: &Control, why: String) -> Result<(), TaskError> {
+    let key = OperationKey { operation: said.operation_id.undo(), ..said.key() };
+    let mut none = LedgerRecord::held(key, said.deadline);
+    none.end = Some(Status::Invalid);
+    none.identity_hash = said.identity_hash.clone().unwrap_or_else(|| "".into());
+    let at = cx.now().wall;
+    tell(cx, config, &none, ReturnKind::Closed, Some((why, Cost::default())), at)
 }
 
 /// Writes a record of an internal topic with its headers.

@@ -45,7 +45,7 @@ impl EffectTask {
         self.spec(r).map_or_else(|| Rules::unknown(self.config.host), |s| s.rules.clone())
     }
 
-    fn spec(&self, r: &LedgerRecord) -> Option<Arc<CallSpec>> {
+    pub(super) fn spec(&self, r: &LedgerRecord) -> Option<Arc<CallSpec>> {
         self.config.calls.get(&(r.contract.clone(), r.contract_version, r.call.clone())).cloned()
     }
 

@@ -1,6 +1,7 @@
 //! The only thing the two halves share: request envelope, approval, command, intent, return and result, as they stand on
 //! topics. Flat records, so that each is one Avro record of `schemas/`. Pure.
 
+mod call_undo;
 mod claim;
 pub mod dead;
 mod decided;
@@ -13,6 +14,7 @@ mod signal;
 mod switch;
 mod wire;
 
+pub use call_undo::{CallUndo, UndoState};
 pub use claim::{Claim, ClaimKind};
 pub use decided::{DECISIONS_KEPT, Decided, Deed, PolicyWord, REASON_KEPT, Via, keep};
 pub use envelope::{Cost, Input, Intake, WorkRequest, WrittenFor, hex, unhex};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{IdentityHash, OperationId, PlanHash, Resource, StepName, Tenant};
 use crate::time::WallTime;
 
-use super::PlanCall;
+use super::{CallUndo, PlanCall};
 
 /// How far an operation provably got. Ordered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -214,4 +214,6 @@ pub struct ResultRecord {
     pub answers: Option<String>,
     /// When it was decided.
     pub at: WallTime,
+    /// How the calls of the plan are undone if it can't be whole, where its step chose that.
+    pub undo: Option<Vec<CallUndo>>,
 }

@@ -178,6 +178,8 @@ pub enum ControlKind {
     Hearsay,
     /// What the target told by itself: hearsay whose token is the operation's key.
     Webhook,
+    /// A plan that can't be whole has its call undone.
+    Undo,
 }
 
 /// A record of `<app>-control`, `schemas/control.avsc`; written by members only.
@@ -199,6 +201,8 @@ pub struct Control {
     pub hearsay: Option<Hearsay>,
     /// For a webhook: under which contract. Whose operation it is, its owner knows by the key.
     pub contract: Option<ContractName>,
+    /// For undo: the hash of the envelope whose call is meant.
+    pub identity_hash: Option<IdentityHash>,
 }
 
 impl Control {
@@ -239,7 +243,8 @@ pub struct Return {
     pub end: Option<Status>,
     /// The ledger's version at that time.
     pub version: i64,
-    /// The proposal as text, for a plan answer; for `compared` the earlier operation's ID, where there is one.
+    /// The proposal as text, for a plan answer; for `compared` the earlier operation's ID, where there is one; for a compensation that
+    /// came to nothing the reason.
     pub body: Option<String>,
     /// What it did cost.
     pub cost: Cost,

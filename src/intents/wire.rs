@@ -23,10 +23,10 @@ wire! {
     Intake = "intake/1" in "intake.avsc";
     Claim = "claim/1" in "claim.avsc";
     Command = "command/2" in "command.avsc" or "command/1" in "command-1.avsc";
-    Control = "control/2" in "control.avsc" or "control/1" in "control-1.avsc";
+    Control = "control/3" in "control.avsc" or "control/2" in "control-2.avsc" or "control/1" in "control-1.avsc";
     Intent = "intent/1" in "intent.avsc";
     Return = "return/1" in "return.avsc";
-    ResultRecord = "result/1" in "result.avsc";
+    ResultRecord = "result/2" in "result.avsc" or "result/1" in "result-1.avsc";
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use crate::error::{Code, codes};
 use crate::ids::{ApprovalId, CommandId};
-use crate::intents::{AckLevel, CallState, Command, CommandKind, Decided, PlanCall, ResultKind, Status};
+use crate::intents::{AckLevel, CallState, CallUndo, Command, CommandKind, Decided, PlanCall, ResultKind, Status, UndoState};
 
 use super::orders::ordered_by;
-use super::record::{Derived, Role, Stage};
+use super::record::{Derived, OperationRecord, Role, Stage};
 use super::returns::ack_of;
 use super::turn::{Output, Turn, Why};
 
@@ -13,7 +13,7 @@ use super::turn::{Output, Turn, Why};
 const UNANSWERED: usize = 32;
 
 impl Turn<'_> {
-    /// Takes over what the ledgers' owners have said of calls.
+    /// Takes over what the ledgers' owners have said of calls, and of what undoes them.
     pub fn fold_calls(&mut self) {
         let (calls, derived) = (&mut self.record.calls, &self.record.derived);
         for call in calls.iter_mut().filter(|c| c.state == CallState::Begun) {
@@ -22,6 +22,7 @@ impl Turn<'_> {
                 call.state = CallState::Ended;
             }
         }
+        self.fold_undos();
     }
 
     /// A call's intent is written.
@@ -38,7 +39,7 @@ impl Turn<'_> {
         (call.code, call.detail) = (Some(why.code.to_string()), Some(why.words));
         let call = call.clone();
         let mut result = self.result(ResultKind::State, None);
-        (result.operation_id, result.version, result.calls) = (call.operation_id, Some(1), None);
+        (result.operation_id, result.version, result.calls, result.undo) = (call.operation_id, Some(1), None, None);
         (result.status, result.ack_level, result.code, result.detail) = (status, AckLevel::Approved, call.code, call.detail);
         self.out.push(Output::Result(Box::new(result)));
     }
@@ -53,24 +54,26 @@ impl Turn<'_> {
 
     /// Tells how the plan goes, while calls are under way.
     pub fn tell_progress(&mut self) {
-        let words = tally(&self.record.calls);
+        let words = tally(&self.record);
         self.told(Status::Dispatched, AckLevel::Dispatched, None, Some(words));
     }
 
-    /// All calls have ended: their common end, or `partial`. `by_answer`: of which contracts' calls the answer confirms.
+    /// All calls have ended, and so has what undoes them: their common end, or `partial`. `by_answer`: of which contracts' calls the
+    /// answer confirms.
     pub fn end_of_plan(&mut self, by_answer: impl Fn(&PlanCall) -> bool) {
-        let status = common_end(&self.record.calls);
+        let status = common_end(&self.record);
         let reached = self.record.calls.iter().filter_map(|c| Some(ack_of(c.end?, by_answer(c)))).min();
         let ack = match status {
             Status::Partial => self.record.ack_level,
             _ => reached.unwrap_or(AckLevel::Received).max(self.record.ack_level),
         };
-        let code = code_of(status).map(|c| c.to_string());
-        self.told(status, ack, code, Some(tally(&self.record.calls)));
+        let code = code_of(status, &self.record).map(|c| c.to_string());
+        self.told(status, ack, code, Some(tally(&self.record)));
         self.record.stage = Stage::Ended;
         self.shed();
-        let undone =
-            self.record.calls.iter().any(|c| matches!(c.end, Some(Status::Cancelled | Status::Superseded | Status::Denied)));
+        let undone = each(&self.record).any(|(c, undo)| {
+            matches!(c.end, Some(Status::Cancelled | Status::Superseded | Status::Denied)) || undo.is_some_and(|u| is_undone(u))
+        });
         for id in std::mem::take(&mut self.record.unanswered) {
             let too_late = || Why::new(codes::COMMAND_REFUSED, format!("it ended as {}", status.word()));
             self.answer_command(&id, (!undone).then(too_late));
@@ -110,6 +113,7 @@ impl Turn<'_> {
             return;
         }
         self.keep(Decided::by_command(command, self.now));
+        self.stop();
         let approval = self.record.spent.as_ref().map(|s| s.id.clone());
         self.send_to_calls(&command.command_id, command.kind, &why.words, approval.as_ref(), command);
         self.end_waiting_calls(status, |_| why.clone());
@@ -126,6 +130,7 @@ impl Turn<'_> {
             let why = ordered_by(command, codes::DENIED);
             self.keep(Decided::by_command(command, self.now));
             self.revoke_held(&spent);
+            self.stop();
             self.send_to_calls(&command.command_id, CommandKind::Revoke, &why.words, Some(&spent), command);
             self.end_waiting_calls(Status::Denied, |_| why.clone());
         }
@@ -167,43 +172,107 @@ impl Turn<'_> {
     }
 }
 
-/// What all calls that were not left out for another's sake have come to; `partial` where they differ.
-fn common_end(calls: &[PlanCall]) -> Status {
+/// Each call, with how it is undone where the step chose that.
+fn each(r: &OperationRecord) -> impl Iterator<Item = (&PlanCall, Option<&CallUndo>)> {
+    r.calls.iter().enumerate().map(|(i, call)| (call, r.undo.as_ref().and_then(|u| u.calls.get(i))))
+}
+
+/// Whether a call is undone, or going to be.
+fn is_undone(undo: &CallUndo) -> bool {
+    matches!(undo.state, UndoState::Ordered | UndoState::Undone)
+}
+
+/// What all calls that were not left out for another's sake have come to; `partial` where they differ. One that happened and was undone has
+/// come to the same as one that was cancelled too late.
+fn common_end(r: &OperationRecord) -> Status {
     let left_out = codes::CALL_LEFT_OUT.to_string();
-    let mut ends = calls.iter().filter(|c| c.code.as_ref() != Some(&left_out)).filter_map(|c| c.end);
+    let end = |(call, undo): (&PlanCall, Option<&CallUndo>)| match undo {
+        Some(undo) if call.happened() && is_undone(undo) => Some(Status::Superseded),
+        _ => call.end,
+    };
+    let mut ends = each(r).filter(|(c, _)| c.code.as_ref() != Some(&left_out)).filter_map(end);
     let first = ends.next().unwrap_or(Status::Cancelled);
     if ends.all(|end| end == first) { first } else { Status::Partial }
 }
 
-/// What was done, what was not, what nobody knows, and what is still to come.
-fn tally(calls: &[PlanCall]) -> String {
-    let undone = |c: &PlanCall| c.end == Some(Status::Superseded);
-    let unknown = |c: &PlanCall| matches!(c.end, Some(Status::Stale | Status::Conflict));
-    let not_done = |c: &PlanCall| c.state == CallState::Ended && !c.happened() && !undone(c) && !unknown(c);
-    let kinds: [(&str, &dyn Fn(&PlanCall) -> bool); 6] = [
-        ("done", &PlanCall::happened),
-        ("done, and its undoing ordered", &undone),
-        ("not done", &not_done),
-        ("not known", &unknown),
-        ("under way", &|c| c.state == CallState::Begun),
-        ("waiting", &PlanCall::waits),
-    ];
-    let told = |(word, is): &(&str, &dyn Fn(&PlanCall) -> bool)| {
-        let of: Vec<_> = calls.iter().filter(|c| is(c)).map(named).collect();
-        (!of.is_empty()).then(|| format!("{} {word}: {}", of.len(), of.join(", ")))
-    };
-    kinds.iter().filter_map(told).collect::<Vec<_>>().join(" · ")
+/// What has become of a call, for whoever reads of the whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Done,
+    Stays,
+    ToBeUndone,
+    BeingUndone,
+    Undone,
+    UndoingOrdered,
+    NotDone,
+    NotKnown,
+    UnderWay,
+    Waiting,
 }
 
-fn named(call: &PlanCall) -> String {
-    match call.end {
-        Some(Status::Confirmed) | None => call.id.clone(),
-        Some(end) => format!("{} ({})", call.id, end.word().replace('_', " ")),
+const TOLD: [(Told, &str); 10] = [
+    (Told::Done, "done"),
+    (Told::Stays, "stays done"),
+    (Told::ToBeUndone, "to be undone"),
+    (Told::BeingUndone, "being undone"),
+    (Told::Undone, "undone"),
+    (Told::UndoingOrdered, "done, and its undoing ordered"),
+    (Told::NotDone, "not done"),
+    (Told::NotKnown, "not known"),
+    (Told::UnderWay, "under way"),
+    (Told::Waiting, "waiting"),
+];
+
+fn told(call: &PlanCall, undo: Option<&CallUndo>, stopped: bool) -> Told {
+    let superseded = call.end == Some(Status::Superseded);
+    match (call.state, call.end, undo) {
+        (CallState::Waiting, ..) => Told::Waiting,
+        (CallState::Begun, ..) => Told::UnderWay,
+        (_, Some(Status::Stale | Status::Conflict), _) => Told::NotKnown,
+        (_, _, Some(undo)) if superseded || (call.happened() && stopped) => match undo.state {
+            UndoState::Ordered => Told::BeingUndone,
+            UndoState::Undone => Told::Undone,
+            UndoState::NotOrdered if undo.is_due() => Told::ToBeUndone,
+            UndoState::NotOrdered | UndoState::Stays => Told::Stays,
+        },
+        _ if superseded => Told::UndoingOrdered,
+        _ if call.happened() => Told::Done,
+        _ => Told::NotDone,
     }
 }
 
-fn code_of(end: Status) -> Option<Code> {
+fn stopped(r: &OperationRecord) -> bool {
+    r.undo.as_ref().is_some_and(|u| u.stopped)
+}
+
+/// What was done, what was not, what is undone, what nobody knows, and what is still to come.
+fn tally(r: &OperationRecord) -> String {
+    let kind = |(kind, word): &(Told, &str)| {
+        let of: Vec<_> = each(r).filter(|(c, u)| told(c, *u, stopped(r)) == *kind).map(|(c, u)| named(c, u)).collect();
+        (!of.is_empty()).then(|| format!("{} {word}: {}", of.len(), of.join(", ")))
+    };
+    TOLD.iter().filter_map(kind).collect::<Vec<_>>().join(" · ")
+}
+
+fn named(call: &PlanCall, undo: Option<&CallUndo>) -> String {
+    let end = match call.end {
+        Some(Status::Confirmed) | None => None,
+        // How it is undone tells more.
+        Some(Status::Superseded) if undo.is_some() => None,
+        Some(end) => Some(end.word().replace('_', " ")),
+    };
+    let why = undo.filter(|u| u.state == UndoState::Stays).and_then(|u| u.detail.clone());
+    match end.into_iter().chain(why).collect::<Vec<_>>().join(": ") {
+        words if words.is_empty() => call.id.clone(),
+        words => format!("{} ({words})", call.id),
+    }
+}
+
+fn code_of(end: Status, r: &OperationRecord) -> Option<Code> {
+    let mut all: Vec<Told> = each(r).map(|(call, undo)| told(call, undo, stopped(r))).collect();
+    all.retain(|told| *told != Told::NotDone);
     match end {
+        Status::Partial if !all.is_empty() && all.iter().all(|told| *told == Told::Undone) => Some(codes::PLAN_UNDONE),
         Status::Partial => Some(codes::PLAN_PARTIAL),
         Status::Refused => Some(codes::TARGET_REFUSED),
         Status::Denied => Some(codes::DENIED),

@@ -123,6 +123,10 @@ pub struct EffectRules {
 }
 
 impl EffectRules {
+    /// Whether what was done of a plan that can't be whole is undone.
+    pub fn compensates(&self) -> bool {
+        matches!(&self.does, Does::Proposed(of) if of.on_partial == OnPartial::Compensate)
+    }
     /// Every call that may come of it, by tool where a proposal chooses among several.
     pub fn calls(&self) -> Vec<(Option<&str>, &CallRules)> {
         match &self.does {
@@ -154,6 +158,16 @@ pub struct CallRules {
     pub order_by: Option<ViewFn<OrderingKey>>,
 }
 
+/// What becomes of what was done of a plan that can't be whole.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OnPartial {
+    /// It stays done.
+    #[default]
+    Leave,
+    /// It is undone, as far as its contracts declare how.
+    Compensate,
+}
+
 /// The tools that a proposal may call.
 #[derive(Clone)]
 pub struct ToolRules {
@@ -163,6 +177,8 @@ pub struct ToolRules {
     pub most: usize,
     /// By the name that a proposal calls them.
     pub tools: BTreeMap<String, CallRules>,
+    /// What becomes of what was done of a plan that can't be whole.
+    pub on_partial: OnPartial,
 }
 
 /// When an operation looks like an earlier one: same tenant, resource, action, call and normalised arguments.

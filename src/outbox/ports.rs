@@ -37,6 +37,8 @@ pub trait Renderer: Send + Sync {
     ) -> Result<Rendered, String>;
     /// Whether the target's own answer confirms this call.
     fn confirms_by_answer(&self, contract: &ContractName, call: &CallName) -> bool;
+    /// The call of the same contract that undoes this one, where there is one.
+    fn undone_by(&self, contract: &ContractName, call: &CallName) -> Option<CallName>;
 }
 
 /// What a policy is asked.

@@ -10,6 +10,7 @@ use crate::serdes::internal::Wire;
 use crate::time::WallTime;
 
 use super::rules::{Rule, Settings};
+use super::undoing::Undoing;
 
 /// Where the operation stands in this unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -200,13 +201,17 @@ pub struct OperationRecord {
     pub decisions: Vec<Decided>,
     /// What policy said before the hand-over, where it was asked.
     pub policy: Option<PolicyWord>,
+    /// How it is undone where its plan can't be whole; none where what was done stays.
+    pub undo: Option<Undoing>,
 }
 
 impl Wire for OperationRecord {
-    const SCHEMA: &'static str = "operation/2";
+    const SCHEMA: &'static str = "operation/3";
     const AVSC: &'static str = include_str!("../../schemas/operation.avsc");
-    const EARLIER: &'static [(&'static str, &'static str)] =
-        &[("operation/1", include_str!("../../schemas/earlier/operation-1.avsc"))];
+    const EARLIER: &'static [(&'static str, &'static str)] = &[
+        ("operation/2", include_str!("../../schemas/earlier/operation-2.avsc")),
+        ("operation/1", include_str!("../../schemas/earlier/operation-1.avsc")),
+    ];
 }
 
 /// How many answers to commands are kept.
@@ -258,6 +263,7 @@ impl OperationRecord {
             approved_at: None,
             decisions: Vec::new(),
             policy: None,
+            undo: None,
         }
     }
 

@@ -39,6 +39,7 @@ impl Turn<'_> {
             Role::Effect => self.effect_closed(&closed, end, back, by_answer),
             Role::Plan if self.record.stage == Stage::Planning => return Closed::PlanLost(end),
             Role::Call if end == Status::Superseded => self.route_undo(&closed),
+            Role::Undo if end == Status::Invalid => self.undo_refused(back),
             Role::Plan | Role::Call | Role::Undo => {}
         }
         Closed::Noted

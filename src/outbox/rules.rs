@@ -43,6 +43,8 @@ pub enum Rule {
     NeedsFirst,
     /// effects.md 22: what is rendered otherwise than it was approved is not begun.
     PlanHolds,
+    /// What a call stands on is undone after it, and not before it is known whether it happened.
+    UndoReversed,
     /// What means the same as an earlier operation waits for a person.
     OneMeaning,
 }

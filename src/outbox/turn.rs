@@ -234,17 +234,23 @@ impl<'a> Turn<'a> {
 
     /// Sends a command on to the owner of a derived operation's ledger record.
     pub fn forward(&mut self, to: &Derived, command: Command) {
-        let control = Control {
-            kind: ControlKind::Command,
+        let control = Control { command: Some(command), ..self.control(ControlKind::Command, to) };
+        self.out.push(Output::Control(Box::new(control), to.partition));
+    }
+
+    /// A control record for the owner of a derived operation's ledger record, yet without what it carries.
+    pub(super) fn control(&self, kind: ControlKind, to: &Derived) -> Control {
+        Control {
+            kind,
             tenant: self.record.request.tenant.clone(),
             operation_id: to.operation_id.clone(),
             step: to.step.clone(),
             deadline: self.record.request.deadline,
-            command: Some(command),
+            command: None,
             hearsay: None,
             contract: None,
-        };
-        self.out.push(Output::Control(Box::new(control), to.partition));
+            identity_hash: None,
+        }
     }
 
     /// Writes an intent and remembers where it went. The effect's intent is the hand-over: it carries this record's version
@@ -316,6 +322,7 @@ impl<'a> Turn<'a> {
             calls: Some(r.calls.clone()).filter(|c| !c.is_empty()),
             answers,
             at: self.now,
+            undo: r.undo.as_ref().map(|u| u.calls.clone()),
         }
     }
 }
@@ -342,6 +349,7 @@ pub fn message(request: &WorkRequest, step: &StepName, status: Status, why: &Why
         calls: None,
         answers: Some(request.message_id.to_string()),
         at: now,
+        undo: None,
     }))
 }
 
@@ -367,5 +375,6 @@ pub fn unknown_operation(operation: &OperationId, tenant: &crate::ids::Tenant, t
         calls: None,
         answers: Some(to.to_owned()),
         at: now,
+        undo: None,
     }))
 }

@@ -294,7 +294,10 @@ pub fn lost(requested: &[OpKey], results: &[&ResultRecord]) -> Vec<Violation> {
     let parked = |op: &OpKey| last.get(op).is_some_and(|r| r.status == Status::Parked);
     let with_a_person = |op: &OpKey, r: &ResultRecord| {
         let calls = r.calls.iter().flatten();
-        parked(op) || calls.filter(|c| c.end.is_none()).any(|c| parked(&(op.0.clone(), c.operation_id.clone())))
+        let mut undone = r.undo.iter().flatten();
+        parked(op)
+            || undone.any(|u| parked(&(op.0.clone(), u.operation_id.clone())))
+            || calls.filter(|c| c.end.is_none()).any(|c| parked(&(op.0.clone(), c.operation_id.clone())))
     };
     let open = last.iter().filter(|(op, r)| !r.status.is_end() && !with_a_person(op, r)).map(|(op, r)| (op.clone(), *r));
     unheard.chain(open.map(|(op, r)| Violation::Lost { op, last: r.status })).collect()
@@ -327,6 +330,7 @@ mod tests {
             calls: None,
             answers: None,
             at: WallTime(0),
+            undo: None,
         }
     }
 

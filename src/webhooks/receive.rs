@@ -121,6 +121,7 @@ fn said(contract: &ContractName, told: Told, body: &[u8], now: WallTime) -> Cont
             seen_at: now,
         }),
         contract: Some(contract.clone()),
+        identity_hash: None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::intents::{AnswerClass, ApprovalUse, Cost, Decided, Deed, PlanCall, St
 use crate::outbox::{OperationRecord, Role};
 use crate::time::WallTime;
 
-use super::{ModelCall, call_stands, code_text, short};
+use super::{ModelCall, call_stands, calls_and_undo, code_text, short};
 
 /// What kind of step it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -121,11 +121,18 @@ fn of_record(line: &mut Line, r: &OperationRecord, model: Option<&ModelCall>, al
     } else if let Some(at) = r.approved_at {
         line.before_send(Some(at), at, Kind::Approved, "approved", "nobody has to".to_owned());
     }
-    for call in &r.calls {
+    for (call, undo) in calls_and_undo(r) {
         let ended =
             r.derived.iter().find(|d| d.role == Role::Call && d.operation_id == call.operation_id).and_then(|d| d.closed_at);
         let place = ended.or(r.approved_at).unwrap_or(r.changed_at);
-        line.put(place, ended, Kind::Call, "call", call_words(call));
+        line.put(place, ended, Kind::Call, "call", call_words(call, undo));
+    }
+    for d in
+        r.derived.iter().filter(|d| d.role == Role::Undo && d.operation_id.undoes().is_some_and(|of| of.child_number().is_some()))
+    {
+        let place = d.closed_at.unwrap_or(r.changed_at);
+        let stands = d.end.map_or("under way", Status::word).replace('_', " ");
+        line.put(place, d.closed_at, Kind::Compensation, "compensation", joined([Some(d.operation_id.to_string()), Some(stands)]));
     }
     let end = r.status.is_end().then(|| end_deed(r.status, &r.decisions, r.changed_at)).flatten();
     let spent = r.spent.as_ref().map(|s| &s.id);
@@ -269,10 +276,10 @@ fn handed_over_words(l: &LedgerRecord, record: Option<&OperationRecord>) -> Stri
     joined([Some(format!("to {}#{} version {}", l.contract, l.call, l.contract_version)), policy])
 }
 
-fn call_words(call: &PlanCall) -> String {
+fn call_words(call: &PlanCall, undo: Option<String>) -> String {
     let needs = (!call.needs.is_empty()).then(|| format!("needs {}", call.needs.join(", ")));
     let what = format!("{} {}#{}", call.id, call.contract, call.call);
-    joined([Some(call.operation_id.to_string()), Some(what), needs, Some(call_stands(call).to_owned()), call.detail.clone()])
+    joined([Some(call.operation_id.to_string()), Some(what), needs, Some(call_stands(call).to_owned()), call.detail.clone(), undo])
 }
 
 /// What is sent, never its content; of the key as much as finds it in the target's books.

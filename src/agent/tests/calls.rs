@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// A model proposes orders and the order among them; above 500 in total a person approves.
-fn several() -> Pipeline {
+pub(super) fn several() -> Pipeline {
     let plain = plain();
     let Does::One(order) = plain.effect.does else { panic!("one call") };
     let parameters: ViewFn<Parameters> =
@@ -14,7 +14,7 @@ fn several() -> Pipeline {
     let invoice = CallRules { contract: ContractName::new("billing"), ..order.clone() };
     let tools = BTreeMap::from([("order".to_owned(), order), ("invoice".to_owned(), invoice)]);
     let list: ViewFn<Value> = Arc::new(|v| Ok(v.plan.map_or(Value::Null, |p| p["calls"].clone())));
-    let does = Does::Proposed(ToolRules { list, most: 4, tools });
+    let does = Does::Proposed(ToolRules { list, most: 4, tools, on_partial: OnPartial::Leave });
     let mut gated = gated();
     if let Some(plan) = &mut gated.plan {
         plan.proposal_schema = json!({"type": "object", "required": ["calls"]}).to_string();
@@ -22,12 +22,12 @@ fn several() -> Pipeline {
     Pipeline { effect: EffectRules { does, ..plain.effect }, ..gated }
 }
 
-fn call(id: &str, needs: &[&str]) -> Value {
+pub(super) fn call(id: &str, needs: &[&str]) -> Value {
     json!({"id": id, "tool": "order", "arguments": {"sku": format!("SKU-{id}")}, "needs": needs})
 }
 
 /// `a`, then `b` and `c`, then `d`, which needs both.
-fn diamond(total: f64) -> String {
+pub(super) fn diamond(total: f64) -> String {
     json!({"total": total, "calls": [call("a", &[]), call("b", &["a"]), call("c", &["a"]), call("d", &["b", "c"])]}).to_string()
 }
 
@@ -48,18 +48,18 @@ fn under_way() -> Bed {
 }
 
 impl Bed {
-    fn call_closed(&mut self, n: u32, end: Status) -> Vec<Output> {
+    pub(super) fn call_closed(&mut self, n: u32, end: Status) -> Vec<Output> {
         let (hash, at) = (self.hash(), self.now);
         let id = format!("op-1.{n}");
         self.send(Event::Return(Return { at, ..back(ReturnKind::Closed, &id, "place-order", hash, Some(end), 3, None) }))
     }
-    fn ends(&self) -> Vec<Option<Status>> {
+    pub(super) fn ends(&self) -> Vec<Option<Status>> {
         self.record.as_ref().expect("a record").calls.iter().map(|c| c.end).collect()
     }
-    fn last(&self) -> &ResultRecord {
+    pub(super) fn last(&self) -> &ResultRecord {
         results(&self.all).into_iter().rfind(|r| r.operation_id.as_str() == "op-1").expect("a result")
     }
-    fn begun(&self) -> Vec<String> {
+    pub(super) fn begun(&self) -> Vec<String> {
         effects(&self.all).iter().map(|i| i.operation_id.to_string()).collect()
     }
 }

@@ -9,6 +9,7 @@ mod identity;
 mod like;
 mod orders;
 mod task;
+mod undo;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,6 +61,9 @@ impl Renderer for Fill {
     }
     fn confirms_by_answer(&self, _: &ContractName, _: &CallName) -> bool {
         false
+    }
+    fn undone_by(&self, contract: &ContractName, _: &CallName) -> Option<CallName> {
+        (contract.as_str() == "orders").then(|| CallName::new("cancel"))
     }
 }
 

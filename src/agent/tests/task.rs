@@ -147,7 +147,7 @@ fn one_operation_through_all_topics() {
     assert_eq!(result(&sent)[0].status, Status::Accepted);
     let key = shelf::record_key(&OperationId::new("op-1"), &Tenant::new("acme"), &StepName::new("place-order"));
     let stored = rig.stores.get(shelf::STORE, &key).expect("in memory").expect("a record");
-    assert_eq!(stored.headers.text(headers::SCHEMA), Some("operation/2"), "views find records by it");
+    assert_eq!(stored.headers.text(headers::SCHEMA), Some("operation/3"), "views find records by it");
     assert_eq!(of(&sent, "agent.results")[0].headers.text(headers::CE_TYPE), Some("readback.result.accepted"));
     rig.commit();
 

@@ -233,6 +233,7 @@ fn edges(application: &Application, config: &ProcessConfig, assumed: &[Assumed])
         promises.extend(promises::on_cancel(contract, spec));
         promises.extend(promises::on_webhook(spec));
         promises.extend(promises::on_plan(application, contract, call));
+        promises.extend(promises::on_partial(application, contract, call, spec));
         promises.extend(promises::on_likeness(application, contract, call));
         if !spec.proposal {
             let kept = show_duration(config.effects.audit.0);

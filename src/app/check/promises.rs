@@ -94,6 +94,18 @@ pub(super) fn on_plan(application: &Application, contract: &ContractName, call: 
     Some(Promised { promise: "in a plan, only after what it needs".into(), because: because.into() })
 }
 
+/// What becomes of it in a plan that can't be whole, where its step chose that this is undone.
+pub(super) fn on_partial(application: &Application, contract: &ContractName, call: &CallName, spec: &Call) -> Option<Promised> {
+    let undo = spec.compensate.as_ref()?;
+    application.pipelines.iter().map(|p| &p.effect).find(|e| e.compensates() && makes(e, contract, call))?;
+    let because = format!(
+        "by {contract}#{}, once, after all that needed it is undone; not confirmed in {}: a person; the plan's result tells of each call",
+        undo.call,
+        show_duration(undo.deadline)
+    );
+    Some(Promised { promise: "undone where its plan can't be whole".into(), because })
+}
+
 pub(super) fn because(call: &Call) -> String {
     match (call.promise(), &call.in_flight, &call.readback) {
         (Promise::AtMostOneReadback, Some(l), Some(v)) => format!(

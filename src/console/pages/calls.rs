@@ -15,7 +15,7 @@ pub fn table(of: &OperationKey, calls: &[Called]) -> Markup {
                 thead { tr { th { "Call" } th { "Operation" } th { "Target" } th { "Needs" } th { "Stands" } } }
                 tbody { @for call in calls { (row(of, call)) } }
             }
-            p.soft { "One approval is for all of them. A call begins when all that it needs is confirmed; else it is left out." }
+            p.soft { "One approval is for all of them. A call begins when all that it needs is confirmed; else it is left out." @if calls.iter().any(|c| c.undo.is_some()) { " If the plan can't be whole, what was done of it is undone, the last first." } }
         }
     }
 }
@@ -28,7 +28,7 @@ fn row(of: &OperationKey, call: &Called) -> Markup {
             td { @if call.begun { a href=(link(&key)) { (call.operation) } } @else { (call.operation) } }
             td { (call.target) }
             td { (call.needs.join(", ")) }
-            td { (layout::pill(&call.stands)) @if let Some(why) = &call.detail { " " span.soft { (why) } } @if let Some(code) = &call.code { " " (layout::code_mark(code)) } }
+            td { (layout::pill(&call.stands)) @if let Some(why) = &call.detail { " " span.soft { (why) } } @if let Some(code) = &call.code { " " (layout::code_mark(code)) } @if let Some(undo) = &call.undo { " " span.soft { (undo) } } }
         }
     }
 }

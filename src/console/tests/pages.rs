@@ -1,9 +1,9 @@
 //! What pages show, and that they show it as text.
 
 use crate::effects::{Parking, Read, VersionRead, VersionState, Warrant, WarrantKind};
-use crate::ids::OperationId;
-use crate::intents::{CallState, Decided, Deed, Flag, PlanCall, PolicyWord, Status};
-use crate::outbox::Stage;
+use crate::ids::{CallName, OperationId};
+use crate::intents::{CallState, CallUndo, Decided, Deed, Flag, PlanCall, PolicyWord, Status, UndoState};
+use crate::outbox::{Stage, Undoing};
 use crate::time::WallTime;
 
 use crate::console::pages::PAGES;
@@ -270,6 +270,61 @@ fn a_plan_of_several_calls_is_shown_with_all_of_them() {
     s.record(&ended);
     let page = s.page(&cookie, "/operations/op-1?tenant=acme").body;
     for part in ["partial", "it needs desk (op-1.1), which ended as refused", "/operations/op-1.1"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    assert!(!page.contains("undone"), "what was done of it stays");
+}
+
+/// If this broke, a person would approve a plan without seeing that it may be undone, or not see what of one was.
+#[test]
+fn how_a_plan_is_undone_is_shown_call_by_call() {
+    let s = Served::new();
+    let cookie = s.sign_in("anna");
+    let call = |n: u32, id: &str, end: Option<Status>| PlanCall {
+        id: id.into(),
+        operation_id: OperationId::new("op-1").child(n),
+        tool: "order".into(),
+        contract: "orders".into(),
+        call: "create".into(),
+        needs: vec![],
+        state: if end.is_some() { CallState::Ended } else { CallState::Waiting },
+        end,
+        code: None,
+        detail: None,
+    };
+    let undo = |n: u32, id: &str, by: Option<&str>, state| CallUndo {
+        id: id.into(),
+        operation_id: OperationId::new("op-1").child(n).undo(),
+        by: by.map(CallName::new),
+        state,
+        detail: None,
+    };
+    let mut r = awaiting("op-1");
+    r.calls = vec![call(1, "desk", None), call(2, "mail", None)];
+    let not = UndoState::NotOrdered;
+    r.undo = Some(Undoing { stopped: false, calls: vec![undo(1, "desk", Some("cancel"), not), undo(2, "mail", None, not)] });
+    s.record(&r);
+    let page = s.page(&cookie, "/approvals").body;
+    for part in ["if the plan can't be whole, undone by orders#cancel", "nothing undoes it", "the last first"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    (r.stage, r.status, r.version) = (Stage::Ended, Status::Partial, 9);
+    let done = Some(Status::Confirmed);
+    r.calls = vec![call(1, "desk", done), call(2, "mail", done), call(3, "lamp", Some(Status::Refused)), call(4, "chair", done)];
+    let stays = CallUndo {
+        detail: Some("a person said that it was not undone".into()),
+        ..undo(4, "chair", Some("cancel"), UndoState::Stays)
+    };
+    let calls = vec![
+        undo(1, "desk", Some("cancel"), UndoState::Undone),
+        undo(2, "mail", None, not),
+        undo(3, "lamp", Some("cancel"), not),
+        stays,
+    ];
+    r.undo = Some(Undoing { stopped: true, calls });
+    s.record(&r);
+    let page = s.page(&cookie, "/operations/op-1?tenant=acme").body;
+    for part in ["undone: op-1.1.undo", "stays done: nothing undoes it", "stays done: a person said that it was not undone"] {
         assert!(page.contains(part), "no {part} in {page}");
     }
 }

@@ -270,7 +270,11 @@ impl Bench {
         self.try_outbox(internal::encode(i).unwrap(), h).expect("an intent is taken");
     }
     fn say(&mut self, op: &str, command: Option<Command>, hearsay: Option<Hearsay>) {
-        let control = Control {
+        let control = Self::control(op, command, hearsay);
+        self.hear_control(&control);
+    }
+    fn control(op: &str, command: Option<Command>, hearsay: Option<Hearsay>) -> Control {
+        Control {
             kind: if command.is_some() { ControlKind::Command } else { ControlKind::Hearsay },
             tenant: "acme".into(),
             operation_id: op.into(),
@@ -279,13 +283,22 @@ impl Bench {
             command,
             hearsay,
             contract: None,
-        };
-        let record = self.record(&format!("{APP}-control"), op, internal::encode(&control).unwrap(), Headers::new());
+            identity_hash: None,
+        }
+    }
+    fn hear_control(&mut self, control: &Control) {
+        let (value, op) = (internal::encode(control).unwrap(), control.operation_id.to_string());
+        let record = self.record(&format!("{APP}-control"), &op, value, Headers::new());
         self.with(|task, cx| task.process(record, cx)).expect("control is taken");
     }
     pub fn order(&mut self, c: Command) {
         let op = c.operation_id.to_string();
         self.say(&op, Some(c), None);
+    }
+    /// A plan wants a call undone, of the envelope with this hash.
+    pub fn undo(&mut self, op: &str, identity: &str) {
+        let control = Control { kind: ControlKind::Undo, identity_hash: Some(identity.into()), ..Self::control(op, None, None) };
+        self.hear_control(&control);
     }
     pub fn hear(&mut self, op: &str, attempt: i32, token: &str, class: AnswerClass) {
         self.say(op, None, Some(said(attempt, token, class)));

@@ -16,5 +16,6 @@ mod proposals;
 mod spans;
 mod stage;
 mod traces;
+mod undo;
 mod webhook;
 mod world;

@@ -103,6 +103,16 @@ fn call(full: bool) -> PlanCall {
     }
 }
 
+fn undo(full: bool) -> CallUndo {
+    CallUndo {
+        id: "desk".into(),
+        operation_id: "op-1.1.undo".into(),
+        by: some(full, "cancel".into()),
+        state: if full { UndoState::Stays } else { UndoState::NotOrdered },
+        detail: text(full, "its ledger record is gone"),
+    }
+}
+
 fn intent(full: bool) -> Intent {
     Intent {
         tenant: "acme".into(),
@@ -176,6 +186,7 @@ fn every_record_comes_back() {
             command: some(full, command(true, CommandKind::Force)),
             hearsay: some(full, hearsay),
             contract: some(full, "orders".into()),
+            identity_hash: some(full, "aa".into()),
         });
         back(&Return {
             kind: ReturnKind::Gone,
@@ -209,6 +220,7 @@ fn every_record_comes_back() {
             calls: full.then(|| vec![call(true), call(false)]),
             answers: text(full, "m-1"),
             at: WallTime(1),
+            undo: full.then(|| vec![undo(true), undo(false)]),
         });
     }
     for kind in [CommandKind::Cancel, CommandKind::Resolve, CommandKind::ReleaseLane, CommandKind::ApproveLate, CommandKind::Query]

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::config::yaml;
-use crate::contract::Parameters;
+use crate::contract::{Contract, Parameters};
 use crate::dsl::{Application, Consumed, Effect, StreamsBuilder};
 use crate::http::Answer;
 use crate::ids::{MessageId, OperationId, Tenant, TopicName};
 use crate::intents::{Cost, Input, RenderedRequest, WorkRequest, WrittenFor, headers};
+use crate::outbox::{Does, OnPartial};
 use crate::record::Headers;
 use crate::serdes::Serdes;
 use crate::serdes::internal::{self, Wire};
@@ -56,6 +57,7 @@ pub(super) fn application(app: App) -> Application {
     match app {
         App::Orders => declared("topology/orders"),
         App::Plans => declared("topology/kits"),
+        App::PlansUndone => undone_plans(),
         App::Plain => plain(CONTRACT),
         App::Keyed => plain(&CONTRACT.replace("dedupe: none", &format!("dedupe: {{ window: {}s }}", MEMORY.as_secs()))),
         App::Created => plain(&unbounded(&fenced("create: { exists: 409 }"))),
@@ -63,9 +65,27 @@ pub(super) fn application(app: App) -> Application {
             let age = format!("age: {{ within: {}s, header: {SENT_AT}, refused: 412 }}", MAX_AGE.as_secs());
             plain(&unbounded(&fenced(&age)))
         }
-        App::Undone => plain(&(fenced("create: { exists: 409 }").replace("    completion: sync\n", COMPENSATE) + CANCEL)),
+        App::Undone => plain(&undoing()),
         App::Counted => plain(&without_readback().replace("unprovable: person", "unprovable: duplicates_accepted")),
     }
+}
+
+/// The kits topology at a shop whose orders can be cancelled, where a plan that can't be whole is undone.
+fn undone_plans() -> Application {
+    let mut kits = declared("topology/kits");
+    let contract = Arc::new(read(&undoing()));
+    kits.contracts.insert(contract.name.clone(), contract);
+    for pipeline in &mut kits.pipelines {
+        if let Does::Proposed(tools) = &mut pipeline.effect.does {
+            tools.on_partial = OnPartial::Compensate;
+        }
+    }
+    kits
+}
+
+/// The orders contract at a shop that makes one order under a reference, with the call that cancels one.
+fn undoing() -> String {
+    fenced("create: { exists: 409 }").replace("    completion: sync\n", COMPENSATE) + CANCEL
 }
 
 const COMPENSATE: &str = "    completion: sync\n    compensate: { call: cancel, parameters: { order: evidence }, deadline: 5m }\n";
@@ -114,9 +134,13 @@ fn declared(folder: &str) -> Application {
     loaded.unwrap_or_else(|d| panic!("{folder} can't be read:\n{d}")).application
 }
 
-fn plain(contract: &str) -> Application {
+fn read(contract: &str) -> Contract {
     let contract = yaml::offline(|| crate::contract::parse("orders.yaml", contract));
-    let contract = Arc::new(contract.unwrap_or_else(|d| panic!("the orders contract can't be read:\n{d}")));
+    contract.unwrap_or_else(|d| panic!("the orders contract can't be read:\n{d}"))
+}
+
+fn plain(contract: &str) -> Application {
+    let contract = Arc::new(read(contract));
     let builder = StreamsBuilder::new("plain").dead_letters("plain.dead");
     let wanted = builder.stream("plain.wanted", Consumed::with(Serdes::string(), Serdes::json::<Wanted>()));
     let effect = Effect::named("place")
@@ -162,8 +186,8 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
             let value = serde_json::to_vec(&wanted).expect("a record of texts and numbers");
             Message { topic: "plain.wanted".into(), key: planned.id().to_string(), value, headers: Headers::new() }
         }
-        App::Orders | App::Plans => {
-            let kit = app == App::Plans;
+        App::Orders | App::Plans | App::PlansUndone => {
+            let kit = app != App::Orders;
             let input = json!({ "want": sku, "pieces": quantity, "kit": kit }).to_string();
             let request = WorkRequest {
                 operation_id: planned.id(),

@@ -11,8 +11,9 @@ mod plans;
 mod schedule;
 mod search;
 mod undone;
+mod whole;
 mod world;
 
 pub use schedule::{Afterthought, Again, App, Broken, Class, Off, Planned, Schedule, Strike, Struck};
-pub use search::{Found, search, shrink};
+pub use search::{Found, search, search_by, shrink};
 pub use world::{Applications, Outcome, run};

@@ -12,7 +12,7 @@ use super::schedule::{App, Class, Schedule};
 /// What is not as it should be: a call that was sent before what it needs had happened, one of a plan that nobody let pass, a parent that
 /// tells another end of a call than the call itself, or one that forgot a call.
 pub(super) fn wrong(schedule: &Schedule, results: &[Seen], intents: &[Intended], books: &[BookEntry]) -> Vec<String> {
-    if schedule.app != App::Plans {
+    if !matches!(schedule.app, App::Plans | App::PlansUndone) {
         return Vec::new();
     }
     let records: Vec<&ResultRecord> = results.iter().map(|s| &s.record).collect();

@@ -17,6 +17,8 @@ pub enum App {
     Orders,
     /// `topology/kits`: one plan of several calls that need each other, approved as a whole.
     Plans,
+    /// The same where a plan that can't be whole is undone.
+    PlansUndone,
     /// Each record is an effect.
     Plain,
     /// The same, at a shop that remembers keys for a while.
@@ -212,7 +214,7 @@ pub struct Schedule {
 }
 
 /// What seeds draw from: the whole product more often than its parts.
-const DRAWN: [App; 12] = [
+const DRAWN: [App; 14] = [
     App::Orders,
     App::Orders,
     App::Orders,
@@ -225,6 +227,8 @@ const DRAWN: [App; 12] = [
     App::Undone,
     App::Plans,
     App::Plans,
+    App::PlansUndone,
+    App::PlansUndone,
 ];
 
 /// Requests come and faults strike within this time.
@@ -279,12 +283,14 @@ fn time(rng: &mut Rng) -> Duration {
 }
 
 fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
-    let class = match (app, rng.below(10)) {
+    let asks = matches!(app, App::Orders | App::Plans | App::PlansUndone);
+    let class = match (asks, rng.below(10)) {
         (_, 0) => Class::Refused,
-        (App::Orders | App::Plans, 1) => Class::Denied,
-        (App::Orders | App::Plans, 2 | 3) => Class::Approved,
-        (App::Orders | App::Plans, 4) => Class::DeniedByPerson,
-        (App::Orders | App::Plans, 5) => Class::Unanswered,
+        (true, 1) if app == App::PlansUndone => Class::Refused,
+        (true, 1) => Class::Denied,
+        (true, 2 | 3) => Class::Approved,
+        (true, 4) => Class::DeniedByPerson,
+        (true, 5) => Class::Unanswered,
         _ => Class::Simple,
     };
     let dear = class.needs_approval();
@@ -301,7 +307,11 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
         quantity: 1 + rng.below(20) as i64 + if dear { DEAR } else { 0 },
         shares_lane: rng.percent(40),
         again,
-        cancelled: if app == App::Undone { cancelled_late(at, rng) } else { rng.percent(20).then(|| time(rng)) },
+        cancelled: match app {
+            App::Undone => cancelled_late(at, rng),
+            App::PlansUndone => called_off(at, rng),
+            _ => rng.percent(20).then(|| time(rng)),
+        },
         afterthoughts,
     }
 }
@@ -310,6 +320,11 @@ fn planned(number: usize, app: App, rng: &mut Rng) -> Planned {
 fn cancelled_late(at: Duration, rng: &mut Rng) -> Option<Duration> {
     let within = if rng.percent(60) { 1_500 } else { 20_000 };
     rng.percent(85).then(|| at + Duration::from_millis(rng.below(within)))
+}
+
+/// Often while the calls of its plan are under way.
+fn called_off(at: Duration, rng: &mut Rng) -> Option<Duration> {
+    rng.percent(50).then(|| at + Duration::from_millis(rng.below(20_000)))
 }
 
 /// A request comes again: soon, or, the same, when its record is gone. That other content under an old ID does not come then is an

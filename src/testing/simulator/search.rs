@@ -40,6 +40,11 @@ impl Found {
 
 /// Plays every seed on `threads` threads until one fails.
 pub fn search(seeds: Range<u64>, threads: usize, off: Off) -> Found {
+    search_by(Schedule::draw, seeds, threads, off)
+}
+
+/// The same with schedules that are drawn in this way.
+pub fn search_by(draw: impl Fn(u64) -> Schedule + Sync, seeds: Range<u64>, threads: usize, off: Off) -> Found {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(Found::default());
     std::thread::scope(|scope| {
@@ -51,7 +56,7 @@ pub fn search(seeds: Range<u64>, threads: usize, off: Off) -> Found {
                     if seed >= seeds.end {
                         return;
                     }
-                    let schedule = Schedule::draw(seed);
+                    let schedule = draw(seed);
                     let outcome = run(&apps, &schedule, off);
                     if !outcome.violations.is_empty() {
                         next.store(seeds.end, Ordering::Relaxed);

@@ -28,6 +28,7 @@ use super::operator::People;
 use super::plans;
 use super::schedule::{Afterthought, Again, App, Broken, Off, Schedule, Strike};
 use super::undone;
+use super::whole;
 
 /// A run that has not come to rest by then never will.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -63,7 +64,8 @@ impl Applications {
     /// Reads them.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        let all = [App::Orders, App::Plans, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
+        let all =
+            [App::Orders, App::Plans, App::PlansUndone, App::Plain, App::Keyed, App::Created, App::Aged, App::Counted, App::Undone];
         Self { all: all.map(|app| (app, apps::application(app))).into() }
     }
     fn of(&self, app: App) -> &Application {
@@ -168,7 +170,7 @@ impl<'a> World<'a> {
         let fenced = off.outside != Some(Broken::NoFence);
         let rules = ShopRules {
             remembers,
-            one_per_reference: fenced && matches!(schedule.app, App::Created | App::Undone),
+            one_per_reference: fenced && matches!(schedule.app, App::Created | App::Undone | App::PlansUndone),
             max_age: (fenced && schedule.app == App::Aged).then_some(apps::MAX_AGE),
             refuses: [apps::REFUSED.to_owned()].into(),
         };
@@ -327,7 +329,7 @@ impl<'a> World<'a> {
         let admin = self.cluster.admin().map_err(crate::runtime::error_of)?;
         let counts = external_counts(self.application, admin.as_ref())?;
         let mut config = ProcessConfig::default();
-        if !matches!(self.schedule.app, App::Orders | App::Plans) {
+        if !matches!(self.schedule.app, App::Orders | App::Plans | App::PlansUndone) {
             config.effects.audit = Span(apps::LIFE);
         }
         let composed = compose(self.application, &config, &counts, &NoRegistry, &edges)?;
@@ -346,6 +348,7 @@ impl<'a> World<'a> {
         self.out.violations.extend(undone::wrong(&results, &self.people.intents(&self.cluster), &self.target));
         let (intents, books) = (self.people.intents(&self.cluster), self.target.books());
         self.out.violations.extend(plans::wrong(self.schedule, &results, &intents, &books));
+        self.out.violations.extend(whole::wrong(&results, &intents, &self.target));
         if !self.rested && self.out.violations.is_empty() {
             self.out.violations.push("it never came to rest".to_owned());
         }
