@@ -22,6 +22,10 @@ pub(super) const JOINED: &[&str] = &["key", "value", "headers", "record", "table
 pub(super) const FOLD: &[&str] = &["key", "value", "aggregate"];
 /// What an expression sees that makes one session of two.
 pub(super) const MERGE: &[&str] = &["key", "left", "right"];
+/// What an expression sees of a table's entry.
+pub(super) const ENTRY: &[&str] = &["key", "value"];
+/// What an expression sees of entries of two tables.
+pub(super) const MATCHED: &[&str] = &["key", "value", "table"];
 /// What an expression sees of two records that met.
 pub(super) const MET: &[&str] = &["key", "value", "other", "headers", "record"];
 /// What an expression over an operation sees.
@@ -81,6 +85,11 @@ impl Expr {
     /// Its value over named values alone.
     pub(super) fn of_named(&self, variables: &[(&str, &Value)]) -> Result<Value, Error> {
         self.cel.eval(variables).map_err(|why| self.failed(&why))
+    }
+
+    /// Its truth over named values alone.
+    pub(super) fn truth_of_named(&self, variables: &[(&str, &Value)]) -> Result<bool, Error> {
+        self.cel.eval_bool(variables).map_err(|why| self.failed(&why))
     }
 
     /// Its text over a record; numbers and truths are written out.

@@ -14,7 +14,6 @@ use crate::serdes::{Serdes, Windowed};
 
 use super::expr::{Expr, FOLD, MERGE, Made, RECORD};
 use super::shape;
-use super::sources::Carries;
 use super::steps::Handle;
 use super::value::Format;
 
@@ -34,7 +33,7 @@ enum How {
 
 /// How time cuts a group.
 #[derive(Clone, Copy)]
-enum Cut {
+pub(super) enum Cut {
     Grid(TimeWindows),
     Sliding(SlidingWindows),
     Session(SessionWindows),
@@ -43,45 +42,71 @@ enum Cut {
 pub(super) fn group(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
     let fields = shape::GROUP.read(node, d)?;
     let by = fields.get("by").map(|n| Expr::compile(n, RECORD, &format!("{}.by", name.text), d));
-    let key = Format::read(&fields, "key", Format::Text, d);
-    let cut = fields.get("window").map(|n| cut(n, d));
     let how = how(&fields, name, d);
-    let emit = fields
-        .get("emit")
-        .map(|n| n.one_of(&[("update", EmitStrategy::OnWindowUpdate), ("close", EmitStrategy::OnWindowClose)], d));
-    let memory = fields.get("memory").map(|n| n.boolean(d));
-    let retention = fields.get("retention").map(|n| n.duration(d));
+    let keeping = Keeping::read(&fields, name, d);
+    let by = by.map_or(Some(None), |e| e.map(Some))?;
+    let (how, Keeping { key, cut, emit, store }) = (how?, keeping?);
+    let grouped = grouped_by(s, by, &name.text, key);
+    Some(match cut {
+        None => Handle::Table(grouped.fold_by(store, Serdes::json(), how.fold()), key),
+        Some(cut) => Handle::Windowed(windowed(&grouped, cut, emit, store, how)),
+    })
+}
 
-    let (by, cut, emit) = (
-        by.map_or(Some(None), |e| e.map(Some))?,
-        cut.map_or(Some(None), |c| c.map(Some))?,
-        emit.map_or(Some(None), |e| e.map(Some))?,
-    );
-    let how = how?;
-    let mut store = NamedStore::named(&name.text);
-    if memory.map_or(Some(false), |m| m)? {
-        store = store.in_memory();
-    }
-    if let Some(retention) = retention.map_or(Some(None), |r| r.map(Some))? {
-        store = store.retention(retention);
-    }
-    if cut.is_none() && (fields.has("emit") || fields.has("retention")) {
-        d.error(codes::BAD_VALUE, &node.at, "`emit` and `retention` are for windows, and this group has no `window`");
-        return None;
-    }
+/// How a group is kept: its windows, and the store that is named after the step.
+pub(super) struct Keeping {
+    pub(super) key: Format,
+    pub(super) cut: Option<Cut>,
+    pub(super) emit: EmitStrategy,
+    pub(super) store: NamedStore,
+}
 
+impl Keeping {
+    pub(super) fn read(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<Self> {
+        let key = Format::read(fields, "key", Format::Text, d);
+        let cut = fields.get("window").map(|n| cut(n, d));
+        let emit = fields
+            .get("emit")
+            .map(|n| n.one_of(&[("update", EmitStrategy::OnWindowUpdate), ("close", EmitStrategy::OnWindowClose)], d));
+        let memory = fields.get("memory").map_or(Some(false), |n| n.boolean(d));
+        let retention = fields.get("retention").map(|n| n.duration(d));
+        if cut.is_none() && (fields.has("emit") || fields.has("retention")) {
+            let what = "`emit` and `retention` are for windows, and this group has no `window`";
+            d.error(codes::BAD_VALUE, &fields.node.at, what);
+            return None;
+        }
+        let store = NamedStore::named(&name.text);
+        let store = if memory? { store.in_memory() } else { store };
+        let store = match retention {
+            Some(retention) => store.retention(retention?),
+            None => store,
+        };
+        let emit = emit.map_or(Some(EmitStrategy::default()), |e| e)?;
+        Some(Self { key, cut: cut.map_or(Some(None), |c| c.map(Some))?, emit, store })
+    }
+}
+
+/// A stream grouped by its key, or by another one; `place` names the step that sets it.
+pub(super) fn grouped_by(s: &KStream<Value, Value>, by: Option<Expr>, place: &str, key: Format) -> KGroupedStream<Value, Value> {
     let keyed = match by {
         None => s.clone(),
-        Some(by) => s.named(format!("{}-by", name.text)).each("KSTREAM-KEY-SELECT", true, move |mut r, cx, next| {
+        Some(by) => s.named(format!("{place}-by")).each("KSTREAM-KEY-SELECT", true, move |mut r, cx, next| {
             r.key = by.of_record(&r, cx)?;
             next.process(r, cx)
         }),
     };
-    let grouped = keyed.group_by_key(Grouped::with(key.keys(), Serdes::json::<Value>()));
-    Some(match cut {
-        None => Handle::Table(grouped.fold_by(store, Serdes::json(), how.fold()), key),
-        Some(cut) => Handle::Stream(told(&windowed(&grouped, cut, emit.unwrap_or_default(), store, how)), Carries::Records),
-    })
+    keyed.group_by_key(Grouped::with(key.keys(), Serdes::json::<Value>()))
+}
+
+/// What a group begins with: a value of its own, over nothing.
+pub(super) fn beginning(node: &Node, place: &str, d: &mut Diagnostics) -> Option<Value> {
+    match Made::compile(node, &[], place, d)?.of_named(&[]) {
+        Ok(value) => Some(value),
+        Err(e) => {
+            d.error(codes::BAD_EXPRESSION, &node.at, e.to_string());
+            None
+        }
+    }
 }
 
 fn windowed(
@@ -99,7 +124,7 @@ fn windowed(
 }
 
 /// A windowed table as a stream: its key is an object of the group's key and the window's bounds, null is what is there no more.
-fn told(table: &KTable<Windowed<Value>, Value>) -> KStream<Value, Value> {
+pub(super) fn told(table: &KTable<Windowed<Value>, Value>) -> KStream<Value, Value> {
     table.to_stream().map(|k, v| {
         let key = json!({ "key": k.key, "start": k.window.start.to_string(), "end": k.window.end.to_string() });
         (key, v.unwrap_or(Value::Null))
@@ -171,7 +196,7 @@ fn how(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<How> {
         "reduce" => Expr::compile(node, FOLD, &place("reduce"), d).map(How::Reduce),
         _ => {
             let aggregate = shape::AGGREGATE.read(node, d)?;
-            let from = aggregate.get("from").and_then(|n| Made::compile(n, &[], &place("from"), d).map(|m| (n, m)));
+            let from = aggregate.get("from").and_then(|n| beginning(n, &place("from"), d));
             let with = aggregate.get("with").and_then(|n| Made::compile(n, FOLD, &place("with"), d));
             let merge = aggregate.get("merge").map(|n| Made::compile(n, MERGE, &place("merge"), d));
             let is_session = fields
@@ -186,15 +211,7 @@ fn how(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<How> {
                 .label("over `left` and `right`");
                 return None;
             }
-            let (at, from) = from?;
-            let from = match from.of_named(&[]) {
-                Ok(from) => from,
-                Err(e) => {
-                    d.error(codes::BAD_EXPRESSION, &at.at, e.to_string());
-                    return None;
-                }
-            };
-            Some(How::Aggregate { from, with: with?, merge: merge.map_or(Some(None), |m| m.map(Some))? })
+            Some(How::Aggregate { from: from?, with: with?, merge: merge.map_or(Some(None), |m| m.map(Some))? })
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `join`: with a table's value of the key, or with records of another stream that are close in time.
+//! `join`: with a table's value of the key, with a global table's of any key, or with records of another stream that are close in time.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use serde_json::Value;
 use crate::config::yaml::{Diagnostics, Fields, Name, Node};
 use crate::dsl::{JoinWindows, Joined, KStream, StreamJoined};
 use crate::error::codes;
+use crate::processor::ProcessorCx;
 use crate::serdes::Serdes;
 
-use super::expr::{JOINED, MET, Made};
+use super::expr::{Expr, JOINED, MET, Made, RECORD};
 use super::shape;
 use super::sources::Carries;
 use super::steps::{Handle, Steps};
-use super::value::Format;
+use super::value::{Format, Item};
 
 /// Which sides are told of where they met nobody.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,11 +29,16 @@ impl Steps<'_> {
         let fields = shape::JOIN.read(node, d)?;
         let words = [("inner", Kind::Inner), ("left", Kind::Left), ("outer", Kind::Outer)];
         let kind = fields.get("kind").map_or(Some(Kind::Inner), |n| n.one_of(&words, d));
-        match (fields.get("table"), fields.get("stream")) {
-            (Some(at), None) => self.join_table(s, &fields, at, name, kind, d),
-            (None, Some(at)) => self.join_stream(s, &fields, at, name, kind, d),
+        if let Some(n) = fields.get("by").filter(|_| !fields.has("global")) {
+            d.error(codes::BAD_VALUE, &n.at, "`by` is for joins with a `global` table")
+                .label("map to that key in a step before, or declare the table under `global_tables`");
+        }
+        match (fields.get("table"), fields.get("stream"), fields.get("global")) {
+            (Some(at), None, None) => self.join_table(s, &fields, at, name, kind, d),
+            (None, Some(at), None) => self.join_stream(s, &fields, at, name, kind, d),
+            (None, None, Some(at)) => self.join_global(s, &fields, at, name, kind, d),
             _ => {
-                d.error(codes::MISSING_KEY, &node.at, "a join meets either a `table` or a `stream`");
+                d.error(codes::MISSING_KEY, &node.at, "a join meets exactly one of `table`, `global`, `stream`");
                 None
             }
         }
@@ -48,11 +54,7 @@ impl Steps<'_> {
         d: &mut Diagnostics,
     ) -> Option<Handle> {
         let made = fields.get("value").and_then(|n| Made::compile(n, JOINED, &name.text, d));
-        for key in ["within", "before", "after", "grace", "key"] {
-            if let Some(n) = fields.get(key) {
-                d.error(codes::BAD_VALUE, &n.at, format!("`{key}` is for joins with a `stream`"));
-            }
-        }
+        for_streams_only(fields, d);
         let (table, key) = match self.named(at, d)? {
             Handle::Table(table, key) => (table, key),
             Handle::Broken => return None,
@@ -62,18 +64,42 @@ impl Steps<'_> {
                 return None;
             }
         };
-        let left = match kind? {
-            Kind::Inner => false,
-            Kind::Left => true,
-            Kind::Outer => {
-                d.error(codes::BAD_VALUE, &fields.node.at, "a join with a table is inner or left")
-                    .label("what the table alone has is told by nobody");
+        let (left, made) = (is_left(kind?, fields, d)?, made?);
+        let joined = Joined::named(&name.text, key.keys(), Serdes::json::<Value>());
+        let out = s.join_with(&table, joined, move |r, found, cx| match found {
+            None if !left => Ok(None),
+            found => made.of_joined(r, &found.unwrap_or(Value::Null), cx).map(Some),
+        });
+        Some(Handle::Stream(out, Carries::Records))
+    }
+
+    fn join_global(
+        &mut self,
+        s: &KStream<Value, Value>,
+        fields: &Fields<'_>,
+        at: &Node,
+        name: &Name,
+        kind: Option<Kind>,
+        d: &mut Diagnostics,
+    ) -> Option<Handle> {
+        let by = fields.get("by").map(|n| Expr::compile(n, RECORD, &format!("{}.by", name.text), d));
+        let made = fields.get("value").and_then(|n| Made::compile(n, JOINED, &name.text, d));
+        for_streams_only(fields, d);
+        let table = match self.named(at, d)? {
+            Handle::Global(table) => table,
+            Handle::Broken => return None,
+            _ => {
+                d.error(codes::BAD_VALUE, &at.at, "this is no global table")
+                    .label("declare it under `global_tables`, or join with `table`");
                 return None;
             }
         };
-        let made = made?;
-        let joined = Joined::named(&name.text, key.keys(), Serdes::json::<Value>());
-        let out = s.join_with(&table, joined, move |r, found, cx| match found {
+        let (left, made, by) = (is_left(kind?, fields, d)?, made?, by.map_or(Some(None), |b| b.map(Some))?);
+        let key = move |r: &Item, cx: &ProcessorCx<'_, '_>| {
+            let key = by.as_ref().map_or_else(|| Ok(r.key.clone()), |by| by.of_record(r, cx))?;
+            Ok((!key.is_null()).then_some(key))
+        };
+        let out = s.named(&name.text).join_global_with(&table, key, move |r, found, cx| match found {
             None if !left => Ok(None),
             found => made.of_joined(r, &found.unwrap_or(Value::Null), cx).map(Some),
         });
@@ -116,6 +142,27 @@ impl Steps<'_> {
             next.process(r, cx)
         });
         Some(Handle::Stream(out, Carries::Records))
+    }
+}
+
+fn for_streams_only(fields: &Fields<'_>, d: &mut Diagnostics) {
+    for key in ["within", "before", "after", "grace", "key"] {
+        if let Some(n) = fields.get(key) {
+            d.error(codes::BAD_VALUE, &n.at, format!("`{key}` is for joins with a `stream`"));
+        }
+    }
+}
+
+/// Whether records that meet nothing are kept.
+fn is_left(kind: Kind, fields: &Fields<'_>, d: &mut Diagnostics) -> Option<bool> {
+    match kind {
+        Kind::Inner => Some(false),
+        Kind::Left => Some(true),
+        Kind::Outer => {
+            d.error(codes::BAD_VALUE, &fields.node.at, "a join with a table is inner or left")
+                .label("what the table alone has is told by nobody");
+            None
+        }
     }
 }
 

@@ -1,14 +1,18 @@
 //! `topology.yaml` → the same [`Application`](crate::dsl::Application) that the builder gives. Every error of every file at once.
 
 mod agent;
+mod cogroup;
 mod expr;
 mod files;
 mod group;
 mod join;
 mod request;
 mod shape;
+mod shape_state;
 mod sources;
 mod steps;
+mod suppress;
+mod tables;
 mod tools;
 mod value;
 
@@ -92,5 +96,7 @@ fn topology(root: &Node, d: &mut Diagnostics) -> Option<StreamsBuilder> {
     Some(builder)
 }
 
+#[cfg(test)]
+mod state_tests;
 #[cfg(test)]
 mod tests;

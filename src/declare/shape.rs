@@ -2,12 +2,14 @@
 
 use crate::config::yaml::{Key, Shape, Type, json_schema};
 
+use super::shape_state::{COGROUP, KEPT, REPARTITION, SUPPRESS};
+
 /// The JSON Schema of topology files, for editors.
 pub fn schema() -> String {
     json_schema(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/schemas/topology.schema.json"), &TOPOLOGY)
 }
 
-const FORMATS: Type = Type::Word(&["string", "json", "avro", "long", "bytes"]);
+pub(super) const FORMATS: Type = Type::Word(&["string", "json", "avro", "long", "bytes"]);
 
 pub(super) static TOPOLOGY: Shape = Shape {
     name: "Topology",
@@ -17,6 +19,11 @@ pub(super) static TOPOLOGY: Shape = Shape {
         Key::new("version", Type::Integer, "the author's version of this file"),
         Key::required("sources", Type::Named(&Type::Map(&SOURCE)), "topics that are read, by a name of their own"),
         Key::new("tables", Type::Named(&Type::Map(&TABLE)), "topics whose newest value of each key is kept, to join with"),
+        Key::new(
+            "global_tables",
+            Type::Named(&Type::Map(&TABLE)),
+            "topics that every process holds whole, to join with by any key; read beside the streams, not in step with them",
+        ),
         Key::required("steps", Type::List(&Type::Map(&STEP)), "what happens to records, top-down"),
         Key::new("results", Type::Text, "topic for every change of every operation, with its ack level"),
         Key::new("dead_letters", Type::Text, "topic for records that can't be used, as they came, with the reason in headers"),
@@ -41,6 +48,7 @@ pub(super) static TABLE: Shape = Shape {
         Key::required("topic", Type::Text, "the topic"),
         Key::new("key", FORMATS, "how keys are read; default string"),
         Key::required("value", FORMATS, "how values are read"),
+        Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored at each start"),
     ],
 };
 
@@ -56,7 +64,10 @@ pub(super) static STEP: Shape = Shape {
         Key::new("flat_map", Type::Expression, "a list; each of its items becomes a record of its own"),
         Key::new("merge", Type::List(&Type::Text), "takes the records of these in, too"),
         Key::new("group", Type::Map(&GROUP), "folds the records of each key into one value, over all time or in windows"),
-        Key::new("table", Type::Map(&KEPT), "keeps the newest value of each key, to join with"),
+        Key::new("cogroup", Type::Map(&COGROUP), "folds the records of several streams into one value of each key"),
+        Key::new("table", Type::Map(&KEPT), "keeps the newest value of each key, to join with; or makes another table of a table"),
+        Key::new("suppress", Type::Map(&SUPPRESS), "holds changes of a table or group back: until windows close, or for a time"),
+        Key::new("repartition", Type::Map(&REPARTITION), "goes through a topic of its own, partitioned by key anew"),
         Key::new("join", Type::Map(&JOIN), "meets a table's value of its key, or records of another stream that are close in time"),
         Key::new("to", Type::Map(&SINK), "writes a topic"),
         Key::new("admit", Type::Map(&ADMIT), "takes requests: identity, limits, budgets"),
@@ -77,9 +88,11 @@ pub(super) static MAP: Shape = Shape {
 
 pub(super) static JOIN: Shape = Shape {
     name: "Join",
-    doc: "Meets a table's value of the record's key, or records of another stream with its key and a time close to its own.",
+    doc: "Meets a table's value of the record's key, or records of another stream with its key and a time close to its own. Exactly one of table, global, stream.",
     keys: &[
-        Key::new("table", Type::Text, "the table; this or `stream`"),
+        Key::new("table", Type::Text, "the table"),
+        Key::new("global", Type::Text, "the global table"),
+        Key::new("by", Type::Expression, "the key to look under in a global table; null finds nothing; default the record's key"),
         Key::new("stream", Type::Text, "the other stream, which has as many partitions"),
         Key::new("within", Type::Duration, "how far the times of a pair of records may lie apart"),
         Key::new("before", Type::Duration, "how much earlier the other may be; default within"),
@@ -95,13 +108,7 @@ pub(super) static JOIN: Shape = Shape {
     ],
 };
 
-const VALUE: Type = Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]);
-
-pub(super) static KEPT: Shape = Shape {
-    name: "Kept",
-    doc: "The newest value of each key; null deletes.",
-    keys: &[Key::new("key", FORMATS, "how keys are written in the store and on the way there; default string")],
-};
+pub(super) const VALUE: Type = Type::Either(&[Type::Expression, Type::Named(&Type::Expression)]);
 
 pub(super) static GROUP: Shape = Shape {
     name: "Group",
@@ -153,7 +160,8 @@ pub(super) static SINK: Shape = Shape {
     name: "Sink",
     doc: "A topic that is written.",
     keys: &[
-        Key::required("topic", Type::Text, "the topic"),
+        Key::new("topic", Type::Text, "the topic; this or `topic_of`"),
+        Key::new("topic_of", Type::Expression, "the topic of each record; the topics must exist"),
         Key::new("key", FORMATS, "how keys are written; default string"),
         Key::new("value", FORMATS, "how values are written; default json"),
     ],

@@ -1,8 +1,10 @@
-//! `sources:` and `tables:`.
+//! `sources:`, `tables:` and `global_tables:`.
 
 use std::sync::Arc;
 
-use crate::config::yaml::{Diagnostics, Fields};
+use serde_json::Value;
+
+use crate::config::yaml::{Diagnostics, Fields, Name};
 use crate::dsl::{Consumed, Materialized};
 
 use super::shape;
@@ -47,11 +49,27 @@ pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnosti
         let value = Format::read(&table, "value", Format::Json, d);
         let handle = match table.text("topic", d) {
             Some(topic) => {
-                let kept = Materialized::named(&name.text, key.keys(), value.values());
+                let kept = kept(name, key, value, &table, d);
                 Handle::Table(steps.builder.table(topic, kept), key)
             }
             None => Handle::Broken,
         };
         steps.name(name, handle, d);
     }
+    for (name, node) in fields.get("global_tables").and_then(|n| n.map(d)).unwrap_or_default() {
+        let Some(table) = shape::TABLE.read(node, d) else { continue };
+        let key = Format::read(&table, "key", Format::Text, d);
+        let value = Format::read(&table, "value", Format::Json, d);
+        let handle = match table.text("topic", d) {
+            Some(topic) => Handle::Global(steps.builder.global_table(topic, kept(name, key, value, &table, d))),
+            None => Handle::Broken,
+        };
+        steps.name(name, handle, d);
+    }
+}
+
+fn kept(name: &Name, key: Format, value: Format, table: &Fields<'_>, d: &mut Diagnostics) -> Materialized<Value, Value> {
+    let kept = Materialized::named(&name.text, key.keys(), value.values());
+    let memory = table.get("memory").and_then(|n| n.boolean(d)) == Some(true);
+    if memory { kept.in_memory() } else { kept }
 }

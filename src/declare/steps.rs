@@ -5,23 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::config::yaml::{Diagnostics, Fields, Name, Node, nearest};
-use crate::dsl::{KStream, KTable, Materialized, Produced, StreamsBuilder};
+use crate::dsl::{GlobalKTable, KStream, KTable, Produced, Repartitioned, StreamsBuilder};
 use crate::error::codes;
-use crate::serdes::Serdes;
+use crate::serdes::{Serdes, Windowed};
 
 use super::agent::Pending;
 use super::expr::{Expr, Made, RECORD};
 use super::files::Files;
-use super::group::group;
-use super::shape;
+use super::group::{group, told};
 use super::sources::Carries;
+use super::suppress::suppress;
 use super::value::Format;
+use super::{shape, shape_state};
 
 /// What a name stands for.
 #[derive(Clone)]
 pub(super) enum Handle {
     Stream(KStream<Value, Value>, Carries),
     Table(KTable<Value, Value>, Format),
+    /// A group in windows.
+    Windowed(KTable<Windowed<Value>, Value>),
+    /// A table that every process holds whole: to join with only.
+    Global(GlobalKTable<Value, Value>),
     /// A branch; its ways have names of their own.
     Ways,
     /// Requests on their way to an effect.
@@ -39,6 +44,7 @@ impl Handle {
             Handle::Table(table, _) => {
                 Handle::Stream(table.to_stream().map_values(|_, v| v.unwrap_or(Value::Null)), Carries::Records)
             }
+            Handle::Windowed(table) => Handle::Stream(told(&table), Carries::Records),
             other => other,
         }
     }
@@ -54,8 +60,24 @@ pub(super) struct Steps<'b> {
     places: BTreeMap<String, Name>,
 }
 
-const KINDS: &[&str] =
-    &["filter", "map", "branch", "flat_map", "merge", "group", "table", "join", "to", "admit", "plan", "gate", "effect"];
+const KINDS: &[&str] = &[
+    "filter",
+    "map",
+    "branch",
+    "flat_map",
+    "merge",
+    "group",
+    "cogroup",
+    "table",
+    "suppress",
+    "join",
+    "repartition",
+    "to",
+    "admit",
+    "plan",
+    "gate",
+    "effect",
+];
 
 impl<'b> Steps<'b> {
     pub(super) fn new(builder: &'b StreamsBuilder) -> Self {
@@ -82,14 +104,19 @@ impl<'b> Steps<'b> {
 
     /// What a reference names; unknown names are reported with the nearest known one.
     pub(super) fn named(&mut self, node: &Node, d: &mut Diagnostics) -> Option<Handle> {
-        let name = node.text(d)?;
-        if let Some(handle) = self.names.get(&name) {
-            self.used.insert(name);
+        let text = node.text(d)?;
+        self.known(&Name { text, at: node.at.clone() }, d)
+    }
+
+    /// What a name stands for that is a key of the file.
+    pub(super) fn known(&mut self, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
+        if let Some(handle) = self.names.get(&name.text) {
+            self.used.insert(name.text.clone());
             return Some(handle.clone());
         }
         let known = self.names.keys().map(String::as_str);
-        let what = d.error(codes::UNKNOWN_REFERENCE, &node.at, format!("nothing above is named `{name}`"));
-        if let Some(near) = nearest(&name, known.clone()) {
+        let what = d.error(codes::UNKNOWN_REFERENCE, &name.at, format!("nothing above is named `{}`", name.text));
+        if let Some(near) = nearest(&name.text, known.clone()) {
             what.label(format!("did you mean `{near}`?"));
         }
         what.note(format!("named so far: {}", known.collect::<Vec<_>>().join(", ")));
@@ -124,13 +151,24 @@ impl<'b> Steps<'b> {
             self.check_only(kind, node, d);
             return Handle::Broken;
         }
+        let at = step.get("from").unwrap_or(node);
+        // These look at what a table is, others at the stream of its changes.
+        let tabular = match kind {
+            "table" => Some(self.table(from.clone(), at, node, name, d)),
+            "suppress" => Some(suppress(from.clone(), at, node, name, d)),
+            "cogroup" => Some(self.cogroup(at, node, name, d)),
+            _ => None,
+        };
+        if let Some(made) = tabular {
+            return made.unwrap_or(Handle::Broken);
+        }
         let made = match (kind, from.into_stream()) {
             ("filter", Handle::Stream(s, carries)) => filter(&s, carries, node, name, d),
             ("map", Handle::Stream(s, _)) => map(&s, node, name, d),
             ("flat_map", Handle::Stream(s, _)) => flat_map(&s, node, name, d),
             ("merge", Handle::Stream(s, carries)) => self.merge(s, carries, node, d),
             ("group", Handle::Stream(s, _)) => group(&s, node, name, d),
-            ("table", Handle::Stream(s, _)) => table(&s, node, name, d),
+            ("repartition", Handle::Stream(s, carries)) => repartition(&s, carries, node, name, d),
             ("branch", Handle::Stream(s, carries)) => self.branch(&s, carries, node, name, d),
             ("join", Handle::Stream(s, _)) => self.join(&s, node, name, d),
             ("to", Handle::Stream(s, _)) => to(&s, node, name, d),
@@ -141,8 +179,7 @@ impl<'b> Steps<'b> {
             ("effect", Handle::Stream(s, carries)) => self.effect_of_stream(&s, carries, node, name, d),
             _ => {
                 let wants = if matches!(kind, "plan" | "gate") { "an admit step" } else { "a stream" };
-                let at = step.get("from").map_or(&name.at, |n| &n.at);
-                d.error(codes::BAD_VALUE, at, format!("`{kind}` reads from {wants}, and this is none"));
+                d.error(codes::BAD_VALUE, &at.at, format!("`{kind}` reads from {wants}, and this is none"));
                 None
             }
         };
@@ -154,7 +191,10 @@ impl<'b> Steps<'b> {
             "map" => &shape::MAP,
             "join" => &shape::JOIN,
             "group" => &shape::GROUP,
-            "table" => &shape::KEPT,
+            "table" => &shape_state::KEPT,
+            "cogroup" => &shape_state::COGROUP,
+            "suppress" => &shape_state::SUPPRESS,
+            "repartition" => &shape_state::REPARTITION,
             "to" => &shape::SINK,
             "admit" => &shape::ADMIT,
             "plan" => &shape::PLAN,
@@ -236,7 +276,7 @@ impl<'b> Steps<'b> {
                     d.error(codes::MISSING_KEY, &place.at, format!("the requests of `{name}` never reach an effect"))
                         .label("add an effect step that reads from here");
                 }
-                Handle::Stream(..) | Handle::Table(..) => {
+                Handle::Stream(..) | Handle::Table(..) | Handle::Windowed(_) | Handle::Global(_) => {
                     d.warning(codes::WEAK_SETTING, &place.at, format!("nothing reads from `{name}`"));
                 }
                 _ => {}
@@ -306,19 +346,34 @@ fn flat_map(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnos
     Some(Handle::Stream(many, Carries::Records))
 }
 
-fn table(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
-    let fields = shape::KEPT.read(node, d)?;
+fn repartition(s: &KStream<Value, Value>, carries: Carries, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
+    let fields = shape_state::REPARTITION.read(node, d)?;
     let key = Format::read(&fields, "key", Format::Text, d);
-    let kept = Materialized::named(&name.text, key.keys(), Serdes::json::<Value>());
-    Some(Handle::Table(s.to_table(kept), key))
+    let partitions = fields.get("partitions").map(|n| n.integer(1, i64::from(i32::MAX), d));
+    let how = Repartitioned::named(&name.text, key.keys(), Serdes::json::<Value>());
+    let how = match partitions {
+        Some(n) => how.partitions(u32::try_from(n?).ok()?),
+        None => how,
+    };
+    Some(Handle::Stream(s.repartition(how), carries))
 }
 
 fn to(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
     let fields = shape::SINK.read(node, d)?;
     let key = Format::read(&fields, "key", Format::Text, d);
     let value = Format::read(&fields, "value", Format::Json, d);
-    let topic = fields.text("topic", d)?;
     // A null value is a tombstone.
-    s.named(&name.text).to(topic, Produced::with(key.keys(), value.keys()));
+    let (s, produced) = (s.named(&name.text), Produced::with(key.keys(), value.keys()));
+    match (fields.get("topic"), fields.get("topic_of")) {
+        (Some(topic), None) => s.to(topic.text(d)?, produced),
+        (None, Some(of)) => {
+            let e = Expr::compile(of, RECORD, &format!("{}.topic_of", name.text), d)?;
+            s.to_topic_by(move |r, cx| Ok(e.text_of(r, cx)?.into()), produced);
+        }
+        _ => {
+            d.error(codes::MISSING_KEY, &node.at, "a sink has exactly one of `topic`, `topic_of`");
+            return None;
+        }
+    }
     Some(Handle::End)
 }

@@ -288,7 +288,7 @@ steps:
         "a join with a table is inner or left",
         "this is no table",
         "this is no stream",
-        "a join meets either a `table` or a `stream`",
+        "a join meets exactly one of `table`, `global`, `stream`",
         "this can't be merged in",
     ] {
         assert!(shown.contains(part), "no {part:?} in\n{shown}");

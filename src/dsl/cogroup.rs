@@ -11,13 +11,13 @@ use crate::serdes::{Raw, Serde, SerdeRef, Target};
 use super::KStream;
 use super::group::{Fold, Grouping, KGroupedStream, fold};
 use super::keeping::NamedStore;
-use super::session_windows::SessionWindowedKStream;
+use super::session_windows::{Folding, SessionWindowedKStream};
 use super::table::KTable;
 use super::windowed::{TimeWindowedKStream, Windowing};
 use super::windows::EmitStrategy;
 
 /// What a record of one of the streams does to the aggregate.
-type Step<K, A> = Rc<dyn Fn(&K, A) -> A>;
+pub(crate) type Step<K, A> = Rc<dyn Fn(&K, A) -> Result<A>>;
 /// A grouped stream whose step has the name of its place in the list.
 type Side<K, A> = Rc<dyn Fn(&str) -> KStream<K, Step<K, A>>>;
 
@@ -31,7 +31,7 @@ pub struct CogroupedKStream<K, A> {
 /// A grouped stream whose records have become what they do to the aggregate.
 fn side<K: Clone + 'static, V: Clone + 'static, A: Clone + 'static>(
     grouped: &KGroupedStream<K, V>,
-    f: impl Fn(&K, V, A) -> A + Send + Sync + 'static,
+    f: impl Fn(&K, V, A) -> Result<A> + Send + Sync + 'static,
 ) -> Side<K, A> {
     let (grouping, f) = (grouped.grouping(), Arc::new(f));
     Rc::new(move |name: &str| {
@@ -45,9 +45,9 @@ fn side<K: Clone + 'static, V: Clone + 'static, A: Clone + 'static>(
 }
 
 impl<K: Clone + 'static, A: Clone + 'static> CogroupedKStream<K, A> {
-    pub(super) fn of<V: Clone + 'static>(
+    pub(crate) fn of<V: Clone + 'static>(
         grouped: &KGroupedStream<K, V>,
-        f: impl Fn(&K, V, A) -> A + Send + Sync + 'static,
+        f: impl Fn(&K, V, A) -> Result<A> + Send + Sync + 'static,
     ) -> Self {
         Self { key: grouped.grouping().key, first: side(grouped, f), others: Vec::new() }
     }
@@ -55,9 +55,17 @@ impl<K: Clone + 'static, A: Clone + 'static> CogroupedKStream<K, A> {
     /// the stream's place in the list.
     #[must_use]
     pub fn cogroup<V: Clone + 'static>(
-        mut self,
+        self,
         grouped: &KGroupedStream<K, V>,
         f: impl Fn(&K, V, A) -> A + Send + Sync + 'static,
+    ) -> Self {
+        self.cogroup_by(grouped, move |k, v, a| Ok(f(k, v, a)))
+    }
+    /// As [`Self::cogroup`], by a step that can fail.
+    pub(crate) fn cogroup_by<V: Clone + 'static>(
+        mut self,
+        grouped: &KGroupedStream<K, V>,
+        f: impl Fn(&K, V, A) -> Result<A> + Send + Sync + 'static,
     ) -> Self {
         self.others.push(side(grouped, f));
         self
@@ -69,7 +77,7 @@ impl<K: Clone + 'static, A: Clone + 'static> CogroupedKStream<K, A> {
         init: impl Fn() -> A + Send + Sync + 'static,
         value: SerdeRef<A>,
     ) -> KTable<K, A> {
-        let step: Fold<K, Step<K, A>, A> = Arc::new(move |k, step, a| Ok(step(k, a.unwrap_or_else(&init))));
+        let step: Fold<K, Step<K, A>, A> = Arc::new(move |k, step, a| step(k, a.unwrap_or_else(&init)));
         fold(&self.grouping(), "COGROUPKSTREAM-AGGREGATE", name.into(), value, step)
     }
     /// Cuts each group by time.
@@ -106,7 +114,7 @@ impl<K: Clone + 'static, A: Clone + 'static> WindowedCogroup<TimeWindowedKStream
         init: impl Fn() -> A + Send + Sync + 'static,
         value: SerdeRef<A>,
     ) -> KTable<crate::serdes::Windowed<K>, A> {
-        self.0.aggregate(name, init, |k, step, a| step(k, a), value)
+        self.0.fold_by(name.into(), value, Arc::new(move |k, step: Step<K, A>, a| step(k, a.unwrap_or_else(&init))))
     }
 }
 
@@ -119,8 +127,33 @@ impl<K: Clone + 'static, A: Clone + 'static> WindowedCogroup<SessionWindowedKStr
         merge: impl Fn(&K, A, A) -> A + Send + Sync + 'static,
         value: SerdeRef<A>,
     ) -> KTable<crate::serdes::Windowed<K>, A> {
-        self.0.aggregate(name, init, |k, step, a| step(k, a), merge, value)
+        self.sessions_by(name.into(), init, move |k, a, b| Ok(merge(k, a, b)), value)
     }
+    /// As [`Self::aggregate_sessions`], by a `merge` that can fail.
+    pub(crate) fn sessions_by(
+        &self,
+        name: NamedStore,
+        init: impl Fn() -> A + Send + Sync + 'static,
+        merge: impl Fn(&K, A, A) -> Result<A> + Send + Sync + 'static,
+        value: SerdeRef<A>,
+    ) -> KTable<crate::serdes::Windowed<K>, A> {
+        let folding = Folding {
+            init: Box::new(move || Some(init())),
+            // A session begins with what `init` gives.
+            step: Arc::new(|k, step: Step<K, A>, a| a.map_or_else(|| Err(no_beginning()), |a| step(k, a))),
+            merge: Box::new(merge),
+        };
+        self.0.fold_by(name, value, folding)
+    }
+    /// Says when results are passed on: at each change, or once when their session has closed.
+    #[must_use]
+    pub fn emit_strategy(self, emit: EmitStrategy) -> Self {
+        Self(self.0.emit_strategy(emit))
+    }
+}
+
+fn no_beginning() -> Error {
+    Error::new(codes::BUG, Fault::Bug, "a session of a cogroup without its first value")
 }
 
 /// Steps of a cogroup are made after the last topic on their way and never written.

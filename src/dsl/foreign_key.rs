@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::error::Error;
 use crate::ids::{Partition, TopicName};
 use crate::intents::topics;
 use crate::processor::{Change, Process, ProcessorCx, Record, StoreRef};
@@ -23,9 +24,9 @@ use super::with::{Consumed, Materialized};
 use super::{KStream, source};
 
 /// The key of the other table that an entry names.
-type ForeignKey<K, V, K2> = Arc<dyn Fn(&K, &V) -> Option<K2> + Send + Sync>;
+pub(crate) type ForeignKey<K, V, K2> = Arc<dyn Fn(&K, &V) -> Result<Option<K2>, Error> + Send + Sync>;
 /// The joined value; `None` deletes.
-type Joiner<K, V, V2, R> = Arc<dyn Fn(&K, V, Option<V2>) -> Option<R> + Send + Sync>;
+pub(crate) type Joiner<K, V, V2, R> = Arc<dyn Fn(&K, V, Option<V2>) -> Result<Option<R>, Error> + Send + Sync>;
 
 impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
     /// Joins each entry with the other table's entry under the key that `foreign_key` reads from it; entries without a partner are
@@ -43,8 +44,8 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         V2: Clone + 'static,
         R: Clone + 'static,
     {
-        let joiner: Joiner<K, V, V2, R> = Arc::new(move |k, v, other| Some(f(k, v, other?)));
-        self.join_foreign(other, Arc::new(foreign_key), materialized, joiner, false)
+        let joiner: Joiner<K, V, V2, R> = Arc::new(move |k, v, other| Ok(other.map(|other| f(k, v, other))));
+        self.join_foreign(other, Arc::new(move |k, v| Ok(foreign_key(k, v))), materialized, joiner, false)
     }
 
     /// As [`Self::foreign_key_join`], with every entry in the result: `None` where it has no partner, or names none.
@@ -61,11 +62,12 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         V2: Clone + 'static,
         R: Clone + 'static,
     {
-        let joiner: Joiner<K, V, V2, R> = Arc::new(move |k, v, other| Some(f(k, v, other)));
-        self.join_foreign(other, Arc::new(foreign_key), materialized, joiner, true)
+        let joiner: Joiner<K, V, V2, R> = Arc::new(move |k, v, other| Ok(Some(f(k, v, other))));
+        self.join_foreign(other, Arc::new(move |k, v| Ok(foreign_key(k, v))), materialized, joiner, true)
     }
 
-    fn join_foreign<K2, V2, R>(
+    /// The join itself, by functions that can fail.
+    pub(crate) fn join_foreign<K2, V2, R>(
         &self,
         other: &KTable<K2, V2>,
         foreign_key: ForeignKey<K, V, K2>,
@@ -131,8 +133,8 @@ impl Join {
         let (node, out) = named.below("KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION", move |r: Record<K, Change<V>>, cx, next| {
             let Record { key: id, value: Change { old, new }, timestamp, headers } = r;
             let there = new.is_some();
-            let read = |v: &Option<V>| v.as_ref().and_then(|v| foreign_key(&id, v));
-            let (from, to) = (read(&old), read(&new));
+            let read = |v: &Option<V>| v.as_ref().map(|v| foreign_key(&id, v)).transpose().map(Option::flatten);
+            let (from, to) = (read(&old)?, read(&new)?);
             let bytes = |k: &Option<K2>| k.as_ref().map(|k| other.encode(k, cx.target(&topic))).transpose().map(Option::flatten);
             let moved = bytes(&from)? != bytes(&to)?;
             let primary = key.encode(&id, cx.target(&topic))?.unwrap_or_default();
@@ -271,7 +273,7 @@ impl Join {
                     return Ok(());
                 }
                 let other = r.value.value.as_ref().map(|b| other_value.decode(cx.raw(&topic, Some(b), &r.headers))).transpose()?;
-                let joined = now.and_then(|v| joiner(&r.key, v, other));
+                let joined = now.map(|v| joiner(&r.key, v, other)).transpose()?.flatten();
                 next.process(r.with_value(joined), cx)
             },
         );

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::codes;
+use crate::error::{Error, codes};
 use crate::ids::{StoreName, TopicName};
 use crate::processor::{GlobalRef, Process, ProcessorCx, Record};
 use crate::record::InRecord;
@@ -76,8 +76,10 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         GV: 'static,
         R: Clone + 'static,
     {
-        let joined = move |k: &K, looked: Option<&GK>, v: V, found: Option<GV>| Some(f(k, looked?, v, found?));
-        self.meet_global("KSTREAM-JOIN", table, key, joined)
+        self.meet_global("KSTREAM-JOIN", table, plain(key), move |r: &Record<K, V>, looked, found, _| {
+            let both = looked.zip(found);
+            Ok(both.map(|(k, found)| f(&r.key, k, r.value.clone(), found)))
+        })
     }
 
     /// As [`Self::join_global`], with every record: `None` where `key` names nothing, or nothing is found.
@@ -93,15 +95,32 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
         GV: 'static,
         R: Clone + 'static,
     {
-        self.meet_global("KSTREAM-LEFTJOIN", table, key, move |k, looked, v, found| Some(f(k, looked, v, found)))
+        self.meet_global("KSTREAM-LEFTJOIN", table, plain(key), move |r: &Record<K, V>, looked, found, _| {
+            Ok(Some(f(&r.key, looked, r.value.clone(), found)))
+        })
+    }
+
+    /// A join whose functions look at the whole record, may fail on it, and drop it by `None`.
+    pub(crate) fn join_global_with<GK, GV, R>(
+        &self,
+        table: &GlobalKTable<GK, GV>,
+        key: impl Fn(&Record<K, V>, &ProcessorCx<'_, '_>) -> Result<Option<GK>, Error> + Send + Sync + 'static,
+        f: impl Fn(&Record<K, V>, Option<GV>, &ProcessorCx<'_, '_>) -> Result<Option<R>, Error> + Send + Sync + 'static,
+    ) -> KStream<K, R>
+    where
+        GK: 'static,
+        GV: 'static,
+        R: Clone + 'static,
+    {
+        self.meet_global("KSTREAM-JOIN", table, key, move |r, _, found, cx| f(r, found, cx))
     }
 
     fn meet_global<GK, GV, R>(
         &self,
         kind: &str,
         table: &GlobalKTable<GK, GV>,
-        key: impl Fn(&K, &V) -> Option<GK> + Send + Sync + 'static,
-        f: impl Fn(&K, Option<&GK>, V, Option<GV>) -> Option<R> + Send + Sync + 'static,
+        key: impl Fn(&Record<K, V>, &ProcessorCx<'_, '_>) -> Result<Option<GK>, Error> + Send + Sync + 'static,
+        f: impl Fn(&Record<K, V>, Option<&GK>, Option<GV>, &ProcessorCx<'_, '_>) -> Result<Option<R>, Error> + Send + Sync + 'static,
     ) -> KStream<K, R>
     where
         GK: 'static,
@@ -110,13 +129,19 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
     {
         let store = table.store.clone();
         self.each(kind, self.is_rekeyed(), move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>, next: &mut dyn Process<K, R>| {
-            let looked = key(&r.key, &r.value);
+            let looked = key(&r, cx)?;
             let found = looked.as_ref().map(|k| store.get(cx, k)).transpose()?.flatten();
-            let Record { key, value, timestamp, headers } = r;
-            match f(&key, looked.as_ref(), value, found) {
-                Some(value) => next.process(Record { key, value, timestamp, headers }, cx),
+            match f(&r, looked.as_ref(), found, cx)? {
+                Some(value) => next.process(r.with_value(value), cx),
                 None => Ok(()),
             }
         })
     }
+}
+
+/// A key function that never fails.
+fn plain<K, V, GK>(
+    key: impl Fn(&K, &V) -> Option<GK> + Send + Sync + 'static,
+) -> impl Fn(&Record<K, V>, &ProcessorCx<'_, '_>) -> Result<Option<GK>, Error> + Send + Sync + 'static {
+    move |r, _| Ok(key(&r.key, &r.value))
 }

@@ -87,7 +87,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KGroupedStream<K, V> {
     }
     /// Begins an aggregate over several grouped streams; `f` says what a record of this one adds.
     pub fn cogroup<A: Clone + 'static>(&self, f: impl Fn(&K, V, A) -> A + Send + Sync + 'static) -> CogroupedKStream<K, A> {
-        CogroupedKStream::of(self, f)
+        CogroupedKStream::of(self, move |k, v, a| Ok(f(k, v, a)))
     }
 
     pub(super) fn grouping(&self) -> Grouping<K, V> {

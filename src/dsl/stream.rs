@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::error::codes;
+use crate::error::{Error, codes};
 use crate::ids::TopicName;
 use crate::intents::topics;
 use crate::processor::{Process, ProcessorCx, Record};
@@ -172,10 +172,19 @@ impl<K: Clone + 'static, V: Clone + 'static> KStream<K, V> {
     /// Writes each record to the topic that `f` names for it. The topics must exist.
     #[doc(alias = "TopicNameExtractor")]
     pub fn to_topic_of(&self, f: impl Fn(&Record<K, V>) -> TopicName + Send + Sync + 'static, produced: Produced<K, V>) {
+        self.to_topic_by(move |r, _| Ok(f(r)), produced);
+    }
+
+    /// As [`Self::to_topic_of`], by a function that can fail.
+    pub(crate) fn to_topic_by(
+        &self,
+        f: impl Fn(&Record<K, V>, &ProcessorCx<'_, '_>) -> Result<TopicName, Error> + Send + Sync + 'static,
+        produced: Produced<K, V>,
+    ) {
         let f = Arc::new(f);
         self.end("KSTREAM-SINK", Role::ComputedSink, move |parts| {
             let (f, sink) = (f.clone(), Sink::new(&produced, parts));
-            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| sink.write(&f(&r), &r, cx)
+            move |r: Record<K, V>, cx: &mut ProcessorCx<'_, '_>| sink.write(&f(&r, cx)?, &r, cx)
         });
     }
 

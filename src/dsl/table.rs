@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::codes;
+use crate::error::{Error, codes};
 use crate::ids::StoreName;
 use crate::processor::{Change, Process, ProcessorCx, Record, StoreRef};
 use crate::serdes::SerdeRef;
@@ -109,6 +109,25 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
     #[doc(alias = "mapValues")]
     pub fn map_values<V2: Clone + 'static>(&self, f: impl Fn(&K, V) -> V2 + Send + Sync + 'static) -> KTable<K, V2> {
         self.view("KTABLE-MAPVALUES", Unchanged::Passed, move |k, v, _| Ok(v.map(|v| f(k, v))))
+    }
+    /// As [`Self::filter`], by a condition that can fail.
+    pub(crate) fn filter_by(&self, f: impl Fn(&K, &V) -> Result<bool, Error> + Send + Sync + 'static) -> KTable<K, V> {
+        let kept = self.view("KTABLE-FILTER", Unchanged::Skipped, move |k, v, _| match v {
+            Some(v) => Ok(f(k, &v)?.then_some(v)),
+            None => Ok(None),
+        });
+        KTable { value: self.value.clone(), ..kept }
+    }
+    /// As [`Self::map_values`], by a function that can fail.
+    pub(crate) fn map_values_by<V2: Clone + 'static>(
+        &self,
+        f: impl Fn(&K, V) -> Result<V2, Error> + Send + Sync + 'static,
+    ) -> KTable<K, V2> {
+        self.view("KTABLE-MAPVALUES", Unchanged::Passed, move |k, v, _| Ok(v.map(|v| f(k, v)).transpose()?))
+    }
+    /// Whether a store keeps these values as they are.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.value.is_some()
     }
     /// Another value for each entry, with the help of stores; `f` also sees deletions, as `None`, and may answer them. It is asked
     /// again when something reads the table, so it should give the same answer twice; else materialize the result.

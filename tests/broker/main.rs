@@ -8,6 +8,7 @@ mod collector;
 mod conformance;
 mod console;
 mod dead_letters;
+mod declared;
 mod faults;
 mod kills;
 mod lost;

@@ -52,20 +52,26 @@ fn application(name: &str) -> Application {
 }
 
 /// A process, on a thread of its own.
-struct Running {
+pub struct Running {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 fn start(name: &str, dir: &Path) -> Running {
+    let name = name.to_owned();
+    started(move || application(&name), dir)
+}
+
+/// Starts what `make` gives.
+pub fn started(make: impl FnOnce() -> Application + Send + 'static, dir: &Path) -> Running {
     let stop = Arc::new(AtomicBool::new(false));
-    let (name, dir, told) = (name.to_owned(), dir.to_owned(), stop.clone());
+    let (dir, told) = (dir.to_owned(), stop.clone());
     let thread = std::thread::spawn(move || {
         let mut config = ProcessConfig { brokers: stack().brokers().to_owned(), ..ProcessConfig::default() };
         config.state.dir = dir;
         let tokio = tokio::runtime::Runtime::new().expect("a runtime");
         let waiting = |e: &readback::error::Error| panic!("{e}");
-        let application = application(&name);
+        let application = make();
         let process = Process::start(&application, &config, &prometheus::Registry::new(), tokio.handle(), &told, &waiting);
         match process.unwrap_or_else(|e| panic!("{e}")).expect("not stopped").run(&told, &|_, _| ()) {
             ProcessEnd::Stopped => {}
@@ -76,13 +82,13 @@ fn start(name: &str, dir: &Path) -> Running {
 }
 
 impl Running {
-    fn stop(self) {
+    pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.join().expect("ends in order");
     }
 }
 
-fn feed(cluster: &RdCluster, topic: &TopicName, records: &[(&str, &str, WallTime)]) {
+pub fn feed(cluster: &RdCluster, topic: &TopicName, records: &[(&str, &str, WallTime)]) {
     let out = records.iter().map(|(key, value, at)| OutRecord {
         topic,
         partition: None,
@@ -95,7 +101,7 @@ fn feed(cluster: &RdCluster, topic: &TopicName, records: &[(&str, &str, WallTime
 }
 
 /// The committed values of a topic, by key, in order.
-fn values(cluster: &RdCluster, topic: &TopicName) -> BTreeMap<String, Vec<String>> {
+pub fn values(cluster: &RdCluster, topic: &TopicName) -> BTreeMap<String, Vec<String>> {
     let mut reader = cluster.reader(Isolation::Committed).expect("a reader");
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for p in 0..PARTITIONS {
