@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use prometheus_parse::{Scrape, Value};
-use reqwest::Client;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::events;
-use crate::http;
+use crate::http::Asker;
 use crate::ids::ApplicationId;
 
 use super::rates::{Asked, INSTANCE, Sample, is_shown};
@@ -27,7 +26,7 @@ const MEMBERS: usize = 200;
 pub struct Peers {
     named: Vec<String>,
     app: ApplicationId,
-    client: Client,
+    client: Asker,
     runtime: Runtime,
 }
 
@@ -37,12 +36,11 @@ impl Peers {
     /// # Errors
     /// `BUG` where this machine gives no client.
     pub fn new(named: Vec<String>, app: ApplicationId) -> Result<Self> {
-        let failed = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Error::new(codes::BUG, Fault::Bug, "starting the client of the members").because(e)
-        };
-        let client = http::trusting(None, None)?.timeout(WITHIN).build().map_err(|e| failed(e.into()))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failed(e.into()))?;
-        Ok(Self { named, app, client, runtime })
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting the client of the members").because(e))?;
+        Ok(Self { named, app, client: Asker::new(WITHIN)?, runtime })
     }
 
     /// Asks all of them.
@@ -83,8 +81,8 @@ impl Peers {
     }
 }
 
-async fn one(client: Client, address: String, app: ApplicationId) -> (String, std::result::Result<Sample, String>) {
-    let answer = http::ask(&client, &format!("http://{address}/metrics"), MOST).await;
+async fn one(client: Asker, address: String, app: ApplicationId) -> (String, std::result::Result<Sample, String>) {
+    let answer = client.get(&format!("http://{address}/metrics"), MOST).await;
     let read = answer.and_then(|(status, body)| match status {
         200 => read(&String::from_utf8_lossy(&body), &address, &app),
         _ => Err(format!("it answered {status}")),

@@ -22,7 +22,7 @@ use crate::time::{Now, WallTime};
 pub use dial::{Resolved, Resolver, SystemResolver, host_of};
 pub use port::{HyperPort, http_date, http_date_of, settable_header};
 pub use told::Told;
-pub use trust::{Form, Login, ask, get, post_form, post_json, trusting};
+pub use trust::{Asker, Form, Login, get, post_form, post_json, trusting};
 
 /// Where a call goes and how far it may go.
 #[derive(Clone, Debug)]

@@ -84,12 +84,27 @@ pub async fn get(
     whole(signed(client.get(from), login), most).await
 }
 
-/// Asks for what is at an address with a client that is kept; else as [`get`].
-///
-/// # Errors
-/// No whole answer within the client's limits.
-pub async fn ask(client: &Client, from: &str, most: usize) -> std::result::Result<(u16, Vec<u8>), String> {
-    whole(client.get(from), most).await
+/// A client that is kept, for what is asked again and again.
+#[derive(Clone)]
+pub struct Asker(Client);
+
+impl Asker {
+    /// One that trusts whom the system trusts, with this limit for each whole exchange.
+    ///
+    /// # Errors
+    /// `BUG` where this machine gives no client.
+    pub fn new(limit: Duration) -> Result<Self> {
+        let client = trusting(None, None)?.timeout(limit).build();
+        client.map(Self).map_err(|e| Error::new(codes::BUG, Fault::Bug, "starting an HTTP client").because(e))
+    }
+
+    /// As [`get`], as nobody.
+    ///
+    /// # Errors
+    /// No whole answer within the limits.
+    pub async fn get(&self, from: &str, most: usize) -> std::result::Result<(u16, Vec<u8>), String> {
+        whole(self.0.get(from), most).await
+    }
 }
 
 /// Sends JSON and reads status and body of the whole answer; an error says what failed, without the address.
