@@ -103,7 +103,7 @@ pub struct Call {
     pub completion: Completion,
     /// How the target tells by itself, where it does.
     pub webhook: Option<Webhook>,
-    /// What undoes an effect of it that was cancelled too late.
+    /// What undoes an effect of it that was cancelled too late, or whose plan is undone.
     pub compensate: Option<Compensate>,
     /// Whether this call asks for a proposal (duplicates accepted and counted).
     pub proposal: bool,

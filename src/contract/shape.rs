@@ -79,7 +79,11 @@ pub(super) static CALL: Shape = Shape {
             "whether an accepted call is done; `poll`: the readback tells; `webhook`: the target does; default sync",
         ),
         Key::new("webhook", Type::Map(&WEBHOOK), "how the target tells by itself how an accepted call ended"),
-        Key::new("compensate", Type::Map(&COMPENSATE), "the call that undoes an effect which was cancelled too late"),
+        Key::new(
+            "compensate",
+            Type::Map(&COMPENSATE),
+            "the call that undoes an effect which was cancelled too late, or whose plan is undone",
+        ),
         Key::new("proposal", Type::Map(&PROPOSAL), "the answer is a proposal: asked again freely, cost counted"),
         Key::new("policy", Type::Map(&POLICY), "limits"),
         Key::new("person", Type::Map(&PERSON), "what a person looks at who must decide"),
@@ -287,7 +291,7 @@ pub(super) static WEBHOOK_MEANING: Shape = Shape {
 
 pub(super) static COMPENSATE: Shape = Shape {
     name: "Compensate",
-    doc: "The call that undoes an effect which was cancelled too late. Its key is derived of this call's.",
+    doc: "The call that undoes an effect which was cancelled too late, or whose plan is undone. Its key is derived of this call's.",
     keys: &[
         Key::required("call", Type::Text, "a call of this contract"),
         Key::new(

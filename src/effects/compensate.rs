@@ -4,6 +4,7 @@
 
 use crate::contract::Undo;
 use crate::error::codes;
+use crate::ids::OperationKey;
 use crate::intents::{Control, Cost, Flag, Intent, IntentKind, ResultKind, Status};
 use crate::task::{TaskError, TxCx};
 use crate::time::WallTime;
@@ -45,6 +46,10 @@ impl EffectTask {
 
     /// A plan that can't be whole has a call of it undone. That call's end stays as it is. Where it can't be undone, the plan is told why.
     pub(super) fn undo(&mut self, said: &Control, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
+        let undo = OperationKey { operation: said.operation_id.undo(), ..said.key() };
+        if ledger::load(cx, &ledger::op(&undo))?.is_some_and(|r| r.phase != Phase::Held) {
+            return Ok(());
+        }
         let known = ledger::load(cx, &ledger::op(&said.key()))?;
         let undo = match &known {
             Some(r) => self.undo_of(r, said, cx)?,
