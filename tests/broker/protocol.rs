@@ -386,7 +386,6 @@ impl Ground {
 /// If this broke, what the simulator shows of fences, compensation, pauses, revocations, incidents, replays and look-alikes would not be
 /// so on a real broker.
 #[test]
-#[ignore = "not finished: it has not yet run to its end; cargo test --test broker protocol -- --ignored"]
 fn fences_compensation_orders_and_look_alikes_hold_on_a_real_broker() {
     let _shared = shared();
     let mut g = Ground::start();
