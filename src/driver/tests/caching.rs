@@ -218,23 +218,21 @@ fn what_is_held_back_is_bounded() {
         b.build().unwrap()
     };
     let keys: Vec<String> = (0..200).map(|i| format!("k{i:03}")).collect();
-    let twice: Vec<_> = keys.iter().chain(&keys).map(|k| (k.as_str(), 1)).collect();
-    let written = |limit: usize| {
+    let rounds: Vec<_> = keys.iter().chain(&keys).map(|k| (k.as_str(), 1)).collect();
+    let pairs: Vec<_> = keys.iter().flat_map(|k| [(k.as_str(), 1); 2]).collect();
+    let written = |limit: usize, records: &[(&str, i64)]| {
         let mut how = DriverOptions { start: WallTime(0), partitions: 2, ..DriverOptions::default() };
         how.process.state.record_cache.0 = limit;
         let mut d = TopologyTestDriver::with(&built(), &how).unwrap();
-        pipe(&mut d, &mut input(), &twice);
+        pipe(&mut d, &mut input(), records);
         let all = read(&mut d);
         assert!(keys.iter().all(|k| all.iter().rfind(|l| l.starts_with(k)).is_some_and(|l| l.contains("=2@"))), "{limit}");
         assert_eq!(logged(&d, "sums"), 200, "the log is written at the commit in any case");
         all.len()
     };
-    assert_eq!(written(10 << 20), 200);
-    assert_eq!(written(0), 400, "no cache at all");
-    // About 400 bytes a key: a tenth of them fits, so all keys of the first round are passed on in it.
-    assert!((380..=400).contains(&written(8_000)));
-    let most = written(60_000);
-    assert!((201..400).contains(&most), "{most}");
+    assert_eq!((written(10 << 20, &rounds), written(0, &rounds)), (200, 400), "all of it, nothing");
+    // Some 300 bytes a key: a few fit into each partition's part, so that a key has gone before its second round.
+    assert_eq!((written(8_000, &rounds), written(8_000, &pairs)), (400, 200));
 }
 
 /// If this broke, a join would pair what one side has passed on with what the other has not, and a step below would be wrong.
