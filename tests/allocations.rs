@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use readback::bench::effects as bench;
-use readback::driver::{Scripted, TopologyTestDriver};
+use readback::driver::{Piped, Scripted, TopologyTestDriver};
 use readback::http::Answer;
 use readback::ids::TopicName;
 use readback::intents::RenderedRequest;
@@ -72,4 +72,37 @@ fn run(driver: &mut TopologyTestDriver, from: usize) {
     let confirmed = |value: &Value| value["status"] == "confirmed";
     let results = driver.read_output("results");
     assert_eq!(results.iter().filter(|r| confirmed(&r.json())).count(), EFFECTS);
+}
+
+/// Records of one transaction, over so many keys.
+const COUNTED: usize = 10_000;
+const KEYS: usize = 10;
+
+/// If this broke, a cached count would write more than a record a key, or cost more than one that passes each change on.
+#[test]
+fn a_cached_count_writes_a_record_a_key_and_allocates_less() {
+    let [plain, cached] = [false, true].map(|caching| {
+        let text = format!(
+            "application: counted\nsources: {{ in: {{ topic: in, value: json }} }}\ndead_letters: dead\nsteps:\n  \
+             - {{ name: counts, from: in, group: {{ count: true, caching: {caching} }} }}\n  \
+             - {{ name: tell, from: counts, to: {{ topic: out }} }}\n"
+        );
+        let application = readback::declare::parse("t.yaml", &text).map_err(|e| e.to_string()).unwrap().application;
+        let mut driver = TopologyTestDriver::new(&application).unwrap();
+        let keys: Vec<String> = (0..KEYS).map(|k| format!("key-{k}")).collect();
+        let record = |i: usize| Piped { key: Some(keys[i % KEYS].as_bytes()), value: Some(b"{}"), timestamp: None };
+        let records: Vec<_> = (0..COUNTED).map(record).collect();
+        driver.pipe_together("in", &records).unwrap();
+        let before = driver.read_output("out").len();
+        let counted = measure(|| driver.pipe_together("in", &records).unwrap());
+        let (written, each) = (driver.read_output("out").len(), counted.count_total / COUNTED as u64);
+        println!(
+            "caching: {caching}: {each} allocations, {} bytes a record; {written} records written",
+            counted.bytes_total / COUNTED as u64
+        );
+        assert_eq!(before, written);
+        (written, each)
+    });
+    assert_eq!((plain.0, cached.0), (COUNTED, KEYS));
+    assert!(cached.1 < plain.1, "{} and {} allocations a record", cached.1, plain.1);
 }

@@ -102,7 +102,7 @@ pub fn subtopology(config: OperationsConfig, id: u32) -> Result<SubtopologyPlan>
 
 fn store(app: &ApplicationId) -> StoreSpec {
     let changelog = ChangelogSpec { topic: names::changelog(app, OPERATIONS), config: settings(&[("cleanup.policy", "compact")]) };
-    StoreSpec { name: crate::ids::StoreName::new(OPERATIONS), engine: EngineKind::Disk, changelog: Some(changelog) }
+    StoreSpec { name: crate::ids::StoreName::new(OPERATIONS), engine: EngineKind::Disk, cached: false, changelog: Some(changelog) }
 }
 
 /// The topics that the sub-topology reads and keeps its state in. Outbox and control are the effect unit's.

@@ -16,7 +16,7 @@ use crate::processor::BadRecords;
 use crate::runtime::error_of;
 use crate::serdes::AvroCodec;
 use crate::serdes::internal::Wire;
-use crate::state::Globals;
+use crate::state::{CacheBudget, Globals};
 use crate::task::{GlobalPlan, StartAt, UnitPlan};
 use crate::topology::{Environments, Layout, StoreInfo};
 use crate::trace::Tracer;
@@ -153,7 +153,13 @@ pub fn compose(
     })?;
     let layout = Arc::new(layout);
     let bad = application.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
-    let environments = Environments { avro: edges.avro.clone(), bad, start: StartAt::Earliest, globals: Globals::default() };
+    let environments = Environments {
+        avro: edges.avro.clone(),
+        bad,
+        start: StartAt::Earliest,
+        globals: Globals::default(),
+        record_cache: CacheBudget::new(config.state.record_cache.0),
+    };
     let globals = (application.topology.globals(&layout, &environments), environments.globals.clone());
     let stores = application.topology.stores(&layout);
     let mut stream = UnitPlan {

@@ -70,6 +70,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// Block and object cache of all stores together.
     pub cache: ByteSize,
+    /// What the record caches of all threads hold together.
+    pub record_cache: ByteSize,
     /// Keep copies of the stores that come here if another process is gone.
     pub standby: bool,
 }
@@ -280,7 +282,7 @@ impl Default for RegistryConfig {
 
 impl Default for StateSection {
     fn default() -> Self {
-        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20), standby: false }
+        Self { dir: PathBuf::from("readback-state"), cache: ByteSize(64 << 20), record_cache: ByteSize(10 << 20), standby: false }
     }
 }
 

@@ -146,6 +146,7 @@ fn values(c: &ProcessConfig) -> Vec<(String, String)> {
         ("registry.register".into(), c.registry.register.to_string()),
         ("state.dir".into(), c.state.dir.display().to_string()),
         ("state.cache".into(), c.state.cache.to_string()),
+        ("state.record_cache".into(), c.state.record_cache.to_string()),
         ("state.standby".into(), c.state.standby.to_string()),
         ("threads.stream".into(), c.threads.stream.to_string()),
         ("threads.effects".into(), c.threads.effects.to_string()),

@@ -61,6 +61,11 @@ static STATE: Shape = Shape {
     keys: &[
         Key::new("dir", Type::Text, "the state directory; each process takes a directory in it; default readback-state"),
         Key::new("cache", Type::Size, "block and object cache of all stores together; default 64 MB"),
+        Key::new(
+            "record_cache",
+            Type::Size,
+            "what steps with `caching` hold back until the commit, all threads together; default 10 MB",
+        ),
         Key::new("standby", Type::Boolean, "keep copies of the stores that come here if another process is gone; default false"),
     ],
 };
@@ -244,6 +249,7 @@ pub(super) fn read(root: &Node, d: &mut Diagnostics) -> ProcessConfig {
     if let Some(s) = section(&f, "state", &STATE, d) {
         set(&mut c.state.dir, s.text("dir", d).map(PathBuf::from));
         set(&mut c.state.cache, s.get("cache").and_then(|n| n.size(d)).map(ByteSize));
+        set(&mut c.state.record_cache, s.get("record_cache").and_then(|n| n.size(d)).map(ByteSize));
         set(&mut c.state.standby, s.get("standby").and_then(|n| n.boolean(d)));
     }
     if let Some(t) = section(&f, "threads", &THREADS, d) {

@@ -68,7 +68,7 @@ impl Keeping {
         let emit = fields
             .get("emit")
             .map(|n| n.one_of(&[("update", EmitStrategy::OnWindowUpdate), ("close", EmitStrategy::OnWindowClose)], d));
-        let memory = fields.get("memory").map_or(Some(false), |n| n.boolean(d));
+        let (memory, caching) = (given(fields, "memory", d), given(fields, "caching", d));
         let retention = fields.get("retention").map(|n| n.duration(d));
         if cut.is_none() && (fields.has("emit") || fields.has("retention")) {
             let what = "`emit` and `retention` are for windows, and this group has no `window`";
@@ -77,6 +77,7 @@ impl Keeping {
         }
         let store = NamedStore::named(&name.text);
         let store = if memory? { store.in_memory() } else { store };
+        let store = if caching? { store.with_caching_enabled() } else { store };
         let store = match retention {
             Some(retention) => store.retention(retention?),
             None => store,
@@ -84,6 +85,11 @@ impl Keeping {
         let emit = emit.map_or(Some(EmitStrategy::default()), |e| e)?;
         Some(Self { key, cut: cut.map_or(Some(None), |c| c.map(Some))?, emit, store })
     }
+}
+
+/// Whether the file says yes; `None` where it says neither.
+pub(super) fn given(fields: &Fields<'_>, key: &str, d: &mut Diagnostics) -> Option<bool> {
+    fields.get(key).map_or(Some(false), |n| n.boolean(d))
 }
 
 /// A stream grouped by its key, or by another one; `place` names the step that sets it.

@@ -9,6 +9,8 @@ pub fn schema() -> String {
     json_schema(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/schemas/topology.schema.json"), &TOPOLOGY)
 }
 
+pub(super) const CACHING: &str = "changes of one key within a transaction are passed on and logged as one; default false";
+
 pub(super) const FORMATS: Type = Type::Word(&["string", "json", "avro", "long", "bytes"]);
 
 pub(super) static TOPOLOGY: Shape = Shape {
@@ -49,6 +51,7 @@ pub(super) static TABLE: Shape = Shape {
         Key::new("key", FORMATS, "how keys are read; default string"),
         Key::required("value", FORMATS, "how values are read"),
         Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored at each start"),
+        Key::new("caching", Type::Boolean, CACHING),
     ],
 };
 
@@ -130,6 +133,7 @@ pub(super) static GROUP: Shape = Shape {
             "when windows are told: at each change, or once when closed; default update",
         ),
         Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
+        Key::new("caching", Type::Boolean, CACHING),
         Key::new("retention", Type::Duration, "how long windows are kept; never shorter than they need"),
     ],
 };

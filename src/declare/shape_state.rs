@@ -2,7 +2,7 @@
 
 use crate::config::yaml::{Key, Shape, Type};
 
-use super::shape::{FORMATS, VALUE, WINDOW};
+use super::shape::{CACHING, FORMATS, VALUE, WINDOW};
 
 pub(super) static KEPT: Shape = Shape {
     name: "Kept",
@@ -10,6 +10,7 @@ pub(super) static KEPT: Shape = Shape {
     keys: &[
         Key::new("key", FORMATS, "how keys are written in the store and on the way there; default string"),
         Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
+        Key::new("caching", Type::Boolean, CACHING),
         Key::new(
             "filter",
             Type::Expression,
@@ -77,6 +78,7 @@ pub(super) static COGROUP: Shape = Shape {
             "when windows are told: at each change, or once when closed; default update",
         ),
         Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
+        Key::new("caching", Type::Boolean, CACHING),
         Key::new("retention", Type::Duration, "how long windows are kept; never shorter than they need"),
     ],
 };

@@ -6,9 +6,11 @@ use serde_json::Value;
 
 use crate::config::yaml::{Diagnostics, Fields, Name};
 use crate::dsl::{Consumed, Materialized};
+use crate::error::codes;
 
 use super::shape;
 use super::steps::{Handle, Steps};
+use super::tables::How;
 use super::value::{Format, Ours};
 
 /// What a source's records are.
@@ -58,6 +60,9 @@ pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnosti
     }
     for (name, node) in fields.get("global_tables").and_then(|n| n.map(d)).unwrap_or_default() {
         let Some(table) = shape::TABLE.read(node, d) else { continue };
+        if let Some(caching) = table.get("caching") {
+            d.error(codes::BAD_VALUE, &caching.at, "a global table has no changes to pass on").label("`caching` is for `tables`");
+        }
         let key = Format::read(&table, "key", Format::Text, d);
         let value = Format::read(&table, "value", Format::Json, d);
         let handle = match table.text("topic", d) {
@@ -70,6 +75,8 @@ pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnosti
 
 fn kept(name: &Name, key: Format, value: Format, table: &Fields<'_>, d: &mut Diagnostics) -> Materialized<Value, Value> {
     let kept = Materialized::named(&name.text, key.keys(), value.values());
-    let memory = table.get("memory").and_then(|n| n.boolean(d)) == Some(true);
-    if memory { kept.in_memory() } else { kept }
+    match How::read(table, d) {
+        Some(how) => how.of(kept),
+        None => kept,
+    }
 }

@@ -8,7 +8,7 @@ use crate::error::codes;
 use crate::serdes::Serdes;
 
 use super::expr::{ENTRY, Expr, FOLD, MATCHED, Made};
-use super::group::beginning;
+use super::group::{beginning, given};
 use super::shape_state;
 use super::steps::{Handle, Steps};
 use super::value::Format;
@@ -22,6 +22,24 @@ enum Kind {
     Inner,
     Left,
     Outer,
+}
+
+/// How a store keeps its entries.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    memory: bool,
+    caching: bool,
+}
+
+impl How {
+    pub(super) fn read(fields: &Fields<'_>, d: &mut Diagnostics) -> Option<Self> {
+        let (memory, caching) = (given(fields, "memory", d), given(fields, "caching", d));
+        Some(Self { memory: memory?, caching: caching? })
+    }
+    pub(super) fn of(self, kept: Materialized<Value, Value>) -> Materialized<Value, Value> {
+        let kept = if self.memory { kept.in_memory() } else { kept };
+        if self.caching { kept.with_caching_enabled() } else { kept }
+    }
 }
 
 /// A table, as steps name it.
@@ -58,19 +76,19 @@ impl Steps<'_> {
     }
 
     fn table_of_table(&mut self, from: Named, fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<Named> {
-        let memory = fields.get("memory").map_or(Some(false), |n| n.boolean(d));
+        let how = How::read(fields, d);
         let filter = fields.get("filter").map(|n| Expr::compile(n, ENTRY, &format!("{}.filter", name.text), d));
         let value = fields.get("value").map(|n| Made::compile(n, ENTRY, &format!("{}.value", name.text), d));
-        let keep = fields.get("materialized").map_or(Some(false), |n| n.boolean(d));
+        let keep = given(fields, "materialized", d);
         // The rest is checked even where these have errors.
         let sound = !matches!(filter, Some(None)) && !matches!(value, Some(None));
         let table = viewed(&from.0, filter.flatten(), value.flatten());
         let table = match fields.get("join") {
-            Some(node) => self.table_join((table, from.1), node, name, memory?, d),
+            Some(node) => self.table_join((table, from.1), node, name, how?, d),
             None => Some((table, from.1)),
         };
         let made = match fields.get("group") {
-            Some(node) => table.and_then(|(t, _)| group(&t, node, name, memory?, d)),
+            Some(node) => table.and_then(|(t, _)| group(&t, node, name, how?, d)),
             None => table,
         };
         let (table, format) = made.filter(|_| sound)?;
@@ -78,11 +96,10 @@ impl Steps<'_> {
         if !keep? || (table.is_kept() && (fields.has("group") || fields.has("join"))) {
             return Some((table, format));
         }
-        let how = kept(name, format, memory?);
-        Some((table.materialized(how), format))
+        Some((table.materialized(kept(name, format, how?)), format))
     }
 
-    fn table_join(&mut self, (this, format): Named, node: &Node, name: &Name, memory: bool, d: &mut Diagnostics) -> Option<Named> {
+    fn table_join(&mut self, (this, format): Named, node: &Node, name: &Name, how: How, d: &mut Diagnostics) -> Option<Named> {
         let fields = shape_state::TABLE_JOIN.read(node, d)?;
         let by = fields.get("by").map(|n| (n, Expr::compile(n, ENTRY, &format!("{}.by", name.text), d)));
         let made = fields.get("value").and_then(|n| Made::compile(n, MATCHED, &name.text, d));
@@ -124,21 +141,20 @@ impl Steps<'_> {
         };
         let foreign = move |k: &Value, v: &Value| by.of_named(&[("key", k), ("value", v)]).map(|k| (!k.is_null()).then_some(k));
         let joined =
-            this.join_foreign(&other, std::sync::Arc::new(foreign), kept(name, format, memory), std::sync::Arc::new(joiner), left);
+            this.join_foreign(&other, std::sync::Arc::new(foreign), kept(name, format, how), std::sync::Arc::new(joiner), left);
         Some((joined, format))
     }
 }
 
 /// The newest value of each key of a stream.
 fn newest(s: &KStream<Value, Value>, fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
-    let memory = fields.get("memory").map_or(Some(false), |n| n.boolean(d))?;
+    let how = How::read(fields, d)?;
     let key = Format::read(fields, "key", Format::Text, d);
-    Some(Handle::Table(s.to_table(kept(name, key, memory)), key))
+    Some(Handle::Table(s.to_table(kept(name, key, how)), key))
 }
 
-fn kept(name: &Name, key: Format, memory: bool) -> Materialized<Value, Value> {
-    let kept = Materialized::named(&name.text, key.keys(), Serdes::json::<Value>());
-    if memory { kept.in_memory() } else { kept }
+fn kept(name: &Name, key: Format, how: How) -> Materialized<Value, Value> {
+    how.of(Materialized::named(&name.text, key.keys(), Serdes::json::<Value>()))
 }
 
 /// A table's entries, filtered and mapped: a view, which keeps nothing.
@@ -165,7 +181,7 @@ fn by_key(this: &KTable<Value, Value>, other: &KTable<Value, Value>, kind: Kind,
 }
 
 /// Entries folded by another key.
-fn group(table: &KTable<Value, Value>, node: &Node, name: &Name, memory: bool, d: &mut Diagnostics) -> Option<Named> {
+fn group(table: &KTable<Value, Value>, node: &Node, name: &Name, how: How, d: &mut Diagnostics) -> Option<Named> {
     let fields = shape_state::TABLE_GROUP.read(node, d)?;
     let place = |key: &str| format!("{}.{key}", name.text);
     let key = Format::read(&fields, "key", Format::Text, d);
@@ -183,7 +199,9 @@ fn group(table: &KTable<Value, Value>, node: &Node, name: &Name, memory: bool, d
         move |k, v| Ok((by.of_named(&[("key", k), ("value", &v)])?, v)),
         Grouped::with(key.keys(), Serdes::json::<Value>()),
     );
-    let store = if memory { NamedStore::named(&name.text).in_memory() } else { NamedStore::named(&name.text) };
+    let store = NamedStore::named(&name.text);
+    let store = if how.memory { store.in_memory() } else { store };
+    let store = if how.caching { store.with_caching_enabled() } else { store };
     let given = |v: Value| (!v.is_null()).then_some(v);
     let folded = match (count, aggregate) {
         (Some(Some(true)), None) => {

@@ -8,7 +8,7 @@ mod test_topics;
 mod wire;
 
 pub use member::{Member, Place};
-pub use test_driver::{Output, StoreView, TopologyTestDriver};
+pub use test_driver::{DriverOptions, Output, Piped, StoreView, TopologyTestDriver};
 pub use test_topics::{TestInputTopic, TestOutputTopic, TestRecord};
 pub use wire::Scripted;
 

@@ -1,4 +1,4 @@
-//! A whole application under test: records in, records out, stores, time by hand. One partition a topic; no thread, no network.
+//! A whole application under test: records in, records out, stores, time by hand. No thread, no network.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::config::ProcessConfig;
 use crate::dsl::Application;
 use crate::effects;
 use crate::error::{Code, Error, Fault, Result, codes};
-use crate::ids::{ApplicationId, TopicName, UnitName};
+use crate::ids::{ApplicationId, TopicName, Tp, UnitName};
 use crate::intents::{Approval, RenderedRequest, ResultRecord, WorkRequest, headers, topics};
-use crate::kafka::memory::{Limits, MemoryCluster};
-use crate::kafka::{Cluster, Isolation};
+use crate::kafka::memory::{Call, Limits, MemoryCluster};
+use crate::kafka::{Class, Cluster, Isolation};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::runtime::{Metrics, RuntimeOptions, ensure_topics, error_of};
 use crate::serdes::AvroCodec;
@@ -69,6 +69,17 @@ impl Output {
         };
         ours.unwrap_or_else(plain)
     }
+}
+
+/// A record that is fed beside others.
+#[derive(Clone, Copy, Debug)]
+pub struct Piped<'a> {
+    /// Its key.
+    pub key: Option<&'a [u8]>,
+    /// Its value; none is a tombstone.
+    pub value: Option<&'a [u8]>,
+    /// Its time; none is the driver's.
+    pub timestamp: Option<WallTime>,
 }
 
 /// Committed entries of a store.
@@ -135,7 +146,25 @@ pub struct TopologyTestDriver {
     member: Member,
     ground: Ground,
     stores: Stores,
-    read: BTreeMap<TopicName, usize>,
+    /// How much of each partition was looked at.
+    read: BTreeMap<Tp, usize>,
+}
+
+/// What a driver starts with, where the defaults do not do.
+#[derive(Clone, Debug)]
+pub struct DriverOptions {
+    /// The time when it starts; default 2026-01-01T00:00:00Z.
+    pub start: WallTime,
+    /// Partitions of the topics that are the user's; default one.
+    pub partitions: u32,
+    /// Settings of the process; `state.record_cache` bounds what steps with caching hold back.
+    pub process: ProcessConfig,
+}
+
+impl Default for DriverOptions {
+    fn default() -> Self {
+        Self { start: WallTime(1_767_225_600_000), partitions: 1, process: ProcessConfig::default() }
+    }
 }
 
 /// What a process is started from.
@@ -161,7 +190,7 @@ impl TopologyTestDriver {
     /// # Errors
     /// What a real start would say of the application.
     pub fn new(application: &Application) -> Result<Self> {
-        Self::at(application, WallTime(1_767_225_600_000))
+        Self::with(application, &DriverOptions::default())
     }
 
     /// Starts `application` at this time.
@@ -169,12 +198,20 @@ impl TopologyTestDriver {
     /// # Errors
     /// What a real start would say of the application.
     pub fn at(application: &Application, start: WallTime) -> Result<Self> {
-        let clock = Arc::new(ManualClock::at(Now { wall: start, mono: MonoTime(1_000_000_000) }));
+        Self::with(application, &DriverOptions { start, ..DriverOptions::default() })
+    }
+
+    /// Starts `application` with these options.
+    ///
+    /// # Errors
+    /// What a real start would say of the application.
+    pub fn with(application: &Application, how: &DriverOptions) -> Result<Self> {
+        let clock = Arc::new(ManualClock::at(Now { wall: how.start, mono: MonoTime(1_000_000_000) }));
         let cluster = MemoryCluster::with(clock.clone(), Limits { expire: false, ..Limits::default() });
         let graph = &application.topology;
         let own = graph.external_sources().into_iter().chain(graph.external_sinks());
         for topic in own.chain(application.results.iter().chain(&application.dead_letters).cloned()) {
-            cluster.create(&topic, 1);
+            cluster.create(&topic, how.partitions);
         }
         let port = Arc::new(ScriptedPort::new(application.contracts.clone(), clock.clone()));
         let edges = Edges {
@@ -189,7 +226,7 @@ impl TopologyTestDriver {
         };
         let admin = cluster.admin().map_err(error_of)?;
         let counts = external_counts(application, admin.as_ref())?;
-        let composed = compose(application, &ProcessConfig::default(), &counts, &JsonForAvro, &edges)?;
+        let composed = compose(application, &how.process, &counts, &JsonForAvro, &edges)?;
         let options = RuntimeOptions::default();
         let plans: Vec<_> = std::iter::once(&composed.stream).chain(&composed.effects).collect();
         ensure_topics(admin.as_ref(), &plans, &options)?;
@@ -236,6 +273,32 @@ impl TopologyTestDriver {
         self.settle()
     }
 
+    /// Feeds several records that lie in the topic before any of them is read: they are processed in one transaction. Each is a
+    /// key, a value and a time; the time moves to the latest of them first.
+    ///
+    /// # Errors
+    /// As [`pipe`](Self::pipe).
+    pub fn pipe_together(&mut self, topic: &str, records: &[Piped<'_>]) -> Result<()> {
+        if let Some(latest) = records.iter().filter_map(|r| r.timestamp).max() {
+            self.advance(latest.since(self.now()))?;
+        }
+        let (topic, now) = (TopicName::new(topic), Some(self.now()));
+        let out: Vec<_> = records
+            .iter()
+            .map(|r| {
+                let timestamp = r.timestamp.or(now);
+                OutRecord { topic: &topic, partition: None, timestamp, key: r.key, value: r.value, headers: None }
+            })
+            .collect();
+        self.cluster.publish(&out, Duration::ZERO).map_err(error_of)?;
+        self.settle()
+    }
+
+    /// The next commit is refused and its transaction taken back: what was read into it comes again.
+    pub fn abort_next_commit(&self) {
+        self.cluster.fail_next(Call::Commit, None, Class::Abort);
+    }
+
     /// Says what becomes of the next call of this name: `orders#create`, `orders#create/readback`, `orders#create/version`.
     pub fn script(&mut self, call: &str, what: Scripted) {
         self.port.script(call, what);
@@ -268,13 +331,19 @@ impl TopologyTestDriver {
         }
     }
 
-    /// What was written to a topic and committed since the last look.
+    /// What was written to a topic and committed since the last look; of several partitions, one after the other.
     pub fn read_output(&mut self, topic: &str) -> Vec<Output> {
-        let topic = TopicName::new(topic);
-        let all = self.cluster.records(&topic, Isolation::Committed);
-        let seen = self.read.entry(topic).or_default();
-        let fresh = all.into_iter().skip(*seen).map(Output::of).collect::<Vec<_>>();
-        *seen += fresh.len();
+        let all = self.cluster.records(&TopicName::new(topic), Isolation::Committed);
+        let mut met: BTreeMap<Tp, usize> = BTreeMap::new();
+        let mut fresh = Vec::new();
+        for r in all {
+            let nth = met.entry(r.tp.clone()).or_default();
+            *nth += 1;
+            if *nth > self.read.get(&r.tp).copied().unwrap_or(0) {
+                fresh.push(Output::of(r));
+            }
+        }
+        self.read.extend(met);
         fresh
     }
 

@@ -9,7 +9,7 @@ use crate::record::Headers;
 use crate::serdes::{Raw, SerdeRef, Target};
 use crate::time::WallTime;
 
-use super::test_driver::{JsonForAvro, Output, TopologyTestDriver};
+use super::test_driver::{JsonForAvro, Output, Piped, TopologyTestDriver};
 
 /// A record with its types; what a test feeds and reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,6 +72,22 @@ impl<K, V> TestInputTopic<K, V> {
             self.next = self.next.map(|at| at.plus(self.advance));
         }
         driver.pipe(self.topic.as_str(), key.as_deref(), value.as_deref(), record.headers, timestamp)
+    }
+    /// Feeds records that are processed in one transaction, as of now or, with [`auto_advance`](Self::auto_advance), one after the
+    /// other.
+    ///
+    /// # Errors
+    /// As [`pipe_input`](Self::pipe_input).
+    pub fn pipe_together(&mut self, driver: &mut TopologyTestDriver, all: impl IntoIterator<Item = (K, V)>) -> Result<()> {
+        let to = Target { topic: &self.topic, avro: Some(&JsonForAvro) };
+        let mut encoded = Vec::new();
+        for (key, value) in all {
+            encoded.push((self.key.encode(&key, to)?, self.value.encode(&value, to)?, self.next));
+            self.next = self.next.map(|at| at.plus(self.advance));
+        }
+        let records: Vec<_> =
+            encoded.iter().map(|(k, v, at)| Piped { key: k.as_deref(), value: v.as_deref(), timestamp: *at }).collect();
+        driver.pipe_together(self.topic.as_str(), &records)
     }
     /// Feeds records one after the other.
     ///

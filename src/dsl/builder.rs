@@ -261,8 +261,8 @@ fn add_store<K, V>(graph: &mut Graph, m: &Materialized<K, V>, log: ChangelogSpec
     }
     let (name, topic) = (StoreName::new(&m.name), log.topic.clone());
     graph.shape(&name, m.key.shape(), m.value.shape());
-    let place = graph.store(StoreSpec { name: name.clone(), engine: engine_of(m), changelog: Some(log) });
-    StoreRef::new(name, topic, m.key.clone(), m.value.clone(), place)
+    let place = graph.store(StoreSpec { name: name.clone(), engine: engine_of(m), cached: m.cached, changelog: Some(log) });
+    StoreRef::new(name, topic, m.key.clone(), m.value.clone(), place).cached(m.cached)
 }
 
 /// Where a store's committed data lives.
@@ -284,7 +284,8 @@ pub(super) fn stream_of<K: Clone + 'static, V: Clone + 'static>(
 fn show_effects(build: &mut Build, dead_letters: Option<&TopicName>) {
     let app = build.graph.application().clone();
     let (here, there) = (crate::ids::UnitName::new(app.as_str()), topics::effects_unit(&app));
-    let shown_store = |name: &str| StoreSpec { name: StoreName::new(name), engine: EngineKind::Disk, changelog: None };
+    let shown_store =
+        |name: &str| StoreSpec { name: StoreName::new(name), engine: EngineKind::Disk, cached: false, changelog: None };
     let graph = &mut build.graph;
 
     let read = vec![topics::repartition(&app, &"operations".into()), topics::commands(&app), topics::plans(&app)];

@@ -19,7 +19,7 @@ use crate::topology::{NodeId, Role};
 
 use super::builder::{Shared, store, stream_of};
 use super::subscription::{Answer, Subscription, Wish, combined, hash, prefix, primary_of};
-use super::table::KTable;
+use super::table::{Asked, KTable};
 use super::with::{Consumed, Materialized};
 use super::{KStream, source};
 
@@ -85,9 +85,9 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         let (Some(value), Some(other_value)) = (self.value_serde(&name), other.value_serde(&name)) else {
             // The build fails by the problem noted; what stands here is never run.
             let (node, out) = self.named(name).below("KTABLE-FK-JOIN-OUTPUT", |_, _, _| Ok(()));
-            return KTable::of_store(&self.build, node, out, result);
+            return KTable::of_store(&self.build, node, out, result, Asked::default());
         };
-        self.old.want();
+        self.asked.want_old();
         let join = Join {
             build: self.build.clone(),
             requests: topics::subscription(self.build.borrow().graph.application(), &name, "registration"),

@@ -48,6 +48,7 @@ where
     let spec = StoreSpec {
         name: name.clone(),
         engine: engine_of(&how),
+        cached: false,
         changelog: Some(ChangelogSpec { topic: topic.clone(), config: Default::default() }),
     };
     let (key, value) = (how.key.clone(), how.value.clone());

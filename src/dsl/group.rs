@@ -15,7 +15,7 @@ use super::keeping::{NamedStore, has_no_key};
 use super::source;
 use super::table::KTable;
 use super::windowed::Windowing;
-use super::with::{Grouped, Materialized};
+use super::with::Grouped;
 
 /// What one more record makes of an aggregate; `None` where there is none yet. An error makes the record a dead letter.
 pub(crate) type Fold<K, V, A> = Arc<dyn Fn(&K, V, Option<A>) -> Result<A> + Send + Sync>;
@@ -106,8 +106,7 @@ pub(super) fn fold<K: Clone + 'static, V: Clone + 'static, A: Clone + 'static>(
     step: Fold<K, V, A>,
 ) -> KTable<K, A> {
     let input = (grouping.by_name)(&name.name);
-    let materialized = Materialized::named(&name.name, grouping.key.clone(), value);
-    let kept = store(&input.build, &if name.memory { materialized.in_memory() } else { materialized });
+    let kept = store(&input.build, &name.materialized(grouping.key.clone(), value));
     let (sums, key_serde) = (kept.clone(), grouping.key.clone());
     let label = input.build.borrow().graph.generated(kind);
     let folded = input.each(

@@ -12,7 +12,7 @@ use crate::kafka::{KResult, Wake};
 use crate::offset::Offset;
 use crate::processor::BadRecords;
 use crate::record::{Headers, InRecord, OutRecord};
-use crate::state::TaskStores;
+use crate::state::{CacheBudget, TaskStores};
 use crate::task::{CountDropped, Dropped, Emit, StartAt, Task, TaskError, TaskSeed, TxCx};
 use crate::time::{Clock, ManualClock, Now, WallTime};
 use crate::topology::{Environments, Layout};
@@ -80,8 +80,16 @@ impl Harness {
             app.topology.external_sources().into_iter().map(|t| (t.clone(), partitions(t.as_str()))).collect();
         let layout = Arc::new(app.topology.layout(&counts, None).expect("a layout"));
         let bad = app.dead_letters.clone().map_or(BadRecords::Fail, BadRecords::DeadLetter);
-        let plans =
-            app.topology.plan(&layout, &Environments { avro: None, bad, start: StartAt::Earliest, globals: Default::default() });
+        let plans = app.topology.plan(
+            &layout,
+            &Environments {
+                avro: None,
+                bad,
+                start: StartAt::Earliest,
+                globals: Default::default(),
+                record_cache: CacheBudget::new(1 << 20),
+            },
+        );
         let clock = Arc::new(ManualClock::default());
         let dropped = Arc::<Mutex<BTreeMap<(String, &'static str), u64>>>::default();
         let counted = dropped.clone();

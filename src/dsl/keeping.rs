@@ -14,7 +14,8 @@ use crate::topology::{Graph, NodeId, Parts};
 
 use super::builder::Shared;
 use super::outlets::Outlets;
-use super::table::{Getter, KTable, OldValues};
+use super::table::{Asked, Getter, KTable};
+use super::with::Materialized;
 
 /// Longer than any record's time.
 pub(super) const FOREVER: Duration = Duration::from_millis(i64::MAX as u64 / 4);
@@ -27,18 +28,26 @@ const LONGER: Duration = Duration::from_secs(86_400);
 pub struct NamedStore {
     pub(super) name: String,
     pub(super) memory: bool,
+    pub(super) cached: bool,
     retention: Option<Duration>,
 }
 
 impl NamedStore {
     /// A store of this name on disk.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), memory: false, retention: None }
+        Self { name: name.into(), memory: false, cached: false, retention: None }
     }
     /// Kept in memory only and restored from its changelog at each start.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.memory = true;
+        self
+    }
+    /// Changes of one key within a transaction are passed on and logged as one.
+    #[must_use]
+    #[doc(alias = "withCachingEnabled")]
+    pub fn with_caching_enabled(mut self) -> Self {
+        self.cached = true;
         self
     }
     /// Keeps windows for this long, for queries: never shorter than the windows themselves need.
@@ -51,6 +60,10 @@ impl NamedStore {
 
     pub(super) fn at_least(&self, least: Duration) -> Duration {
         self.retention.map_or(least, |r| r.max(least))
+    }
+    /// The store of a table under this name.
+    pub(super) fn materialized<K, V>(&self, key: SerdeRef<K>, value: SerdeRef<V>) -> Materialized<K, V> {
+        Materialized { memory: self.memory, cached: self.cached, ..Materialized::named(&self.name, key, value) }
     }
     pub(super) fn engine(&self) -> EngineKind {
         if self.memory { EngineKind::Memory } else { EngineKind::Disk }
@@ -89,6 +102,7 @@ fn place_in(graph: &mut Graph, name: &NamedStore, retention: Option<Duration>) -
     let spec = StoreSpec {
         name: store.clone(),
         engine: name.engine(),
+        cached: name.cached,
         changelog: Some(ChangelogSpec { topic: changelog.clone(), config }),
     };
     Place::new(store, changelog, graph.store(spec))
@@ -102,15 +116,20 @@ pub(super) fn table<K: Clone + 'static, V: Clone + 'static>(
     stores: Vec<StoreName>,
     (key, value): (SerdeRef<K>, SerdeRef<V>),
     get: Getter<K, V>,
+    asked: Asked,
 ) -> KTable<K, V> {
-    let old = OldValues::default();
-    KTable { build: build.clone(), node, out, get, stores, key, value: Some(value), old, next_name: None }
+    KTable { build: build.clone(), node, out, get, stores, key, value: Some(value), asked, next_name: None }
 }
 
 /// What a node does beside taking records.
 pub(super) trait Lasting {
     /// After the stores are restored, or put back after an abort.
     fn restored(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError>;
+    /// Before each commit of its task, and before any [`before_commit`](Self::before_commit): passes on what it still holds, to nodes
+    /// that have not been asked yet.
+    fn flush(&mut self, _: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        Ok(())
+    }
     /// Before each commit of its task.
     fn before_commit(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError>;
 }
@@ -147,6 +166,9 @@ struct Hooks<N>(Rc<RefCell<N>>);
 impl<N: Lasting> Punctuator for Hooks<N> {
     fn restored(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
         self.0.borrow_mut().restored(cx)
+    }
+    fn flush(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        self.0.borrow_mut().flush(cx)
     }
     fn before_commit(&mut self, cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
         self.0.borrow_mut().before_commit(cx)

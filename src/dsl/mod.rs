@@ -17,6 +17,7 @@ mod join;
 mod join_sides;
 mod keeping;
 mod outlets;
+mod record_cache;
 mod session_windows;
 mod sliding;
 mod source;

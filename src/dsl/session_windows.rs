@@ -14,8 +14,9 @@ use crate::topology::Role;
 use super::group::{Fold, Grouping};
 use super::keeping::{self, Lasting, NamedStore};
 use super::outlets::Outlets;
+use super::record_cache;
 use super::suppress::Closing;
-use super::table::KTable;
+use super::table::{Asked, KTable};
 use super::windowed::Windowing;
 use super::windows::{self, EmitStrategy, SessionWindows};
 
@@ -138,6 +139,8 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
             keeping::node(sessions, parts)
         });
         let serdes = (Serdes::session_windowed(self.grouping.key.clone()), value);
+        let (asked, cached) = (Asked::default(), name.cached && emit == EmitStrategy::OnWindowUpdate);
+        let out = record_cache::outlets(out, cached, store.place().changelog(), serdes.clone(), &asked);
         keeping::table(
             &build,
             node,
@@ -145,6 +148,7 @@ impl<K: Clone + 'static, V: Clone + 'static> SessionWindowedKStream<K, V> {
             vec![store.name().clone()],
             serdes,
             Arc::new(move |cx, key| Ok(store.get(cx, &key.key, key.window)?.map(|kept| (kept.value, kept.timestamp)))),
+            asked,
         )
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::KStream;
 use super::builder::{Shared, source_store, store, stream_of};
 use super::outlets::{Each, Outlets};
-use super::table::{KTable, upsert};
+use super::table::{Asked, KTable, upsert};
 use super::with::{Consumed, Materialized, Timestamps};
 
 pub(super) fn stream<K, V>(build: &Shared, topic: TopicName, name: Option<&str>, consumed: Consumed<K, V>) -> KStream<K, V>
@@ -160,5 +160,5 @@ where
         };
     let upsert = Arc::new(upsert);
     from.add(move |parts| Box::new(Each { f: upsert.clone(), next: below.make(parts) }));
-    KTable::of_store(build, node, out, store)
+    KTable::of_store(build, node, out, store, Asked::default())
 }

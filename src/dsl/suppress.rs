@@ -13,7 +13,7 @@ use super::builder::Build;
 use super::held_back::{Buffer, Held, HeldBack};
 use super::keeping::{self, NamedStore};
 use super::outlets::Outlets;
-use super::table::{Getter, KTable};
+use super::table::{Asked, Getter, KTable};
 
 /// When windows of a step close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,8 +155,8 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
             Some(prior) => Ok(prior),
             None => through(cx, key),
         });
-        self.old.want();
-        keeping::table(&self.build, node, out, stores, serdes, get)
+        self.asked.want_old();
+        keeping::table(&self.build, node, out, stores, serdes, get, Asked::below(&[&self.asked]))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::topology::{NodeId, Role};
 use super::KStream;
 use super::builder::{Shared, store, stream_of};
 use super::outlets::{Each, Outlets};
+use super::record_cache;
 use super::with::Materialized;
 
 /// A value with the time of the record that it came of.
@@ -33,7 +34,7 @@ pub struct KTable<K, V> {
     pub(super) key: SerdeRef<K>,
     /// Known where a store keeps such values.
     pub(super) value: Option<SerdeRef<V>>,
-    pub(super) old: OldValues,
+    pub(super) asked: Asked,
     pub(super) next_name: Option<String>,
 }
 
@@ -47,44 +48,63 @@ impl<K, V> Clone for KTable<K, V> {
             stores: self.stores.clone(),
             key: self.key.clone(),
             value: self.value.clone(),
-            old: self.old.clone(),
+            asked: self.asked.clone(),
             next_name: self.next_name.clone(),
         }
     }
 }
 
-/// Whether a step below works with what was before. Where none does, a filter passes a tombstone on for every entry that it does
-/// not keep, as Kafka Streams does; where one does, only for those that were kept before.
+/// What steps below ask of a table.
 #[derive(Clone, Default)]
-pub(super) struct OldValues {
-    wanted: Arc<AtomicBool>,
-    above: Vec<OldValues>,
+pub(super) struct Asked {
+    /// To say what was before. Where nobody asks, a filter passes a tombstone on for every entry that it does not keep, as Kafka
+    /// Streams does; where somebody does, only for those that were kept before.
+    old: Arc<AtomicBool>,
+    /// To pass each change on at once: a join of tables looks at the other side as of now, which must be what was passed on.
+    at_once: Arc<AtomicBool>,
+    above: Vec<Asked>,
+    /// Whether reads end here, at a store of its own.
+    kept: bool,
 }
 
-impl OldValues {
-    pub(super) fn below(above: &[&OldValues]) -> Self {
-        Self { wanted: Arc::default(), above: above.iter().map(|o| (*o).clone()).collect() }
+impl Asked {
+    pub(super) fn below(above: &[&Asked]) -> Self {
+        Self { above: above.iter().map(|o| (*o).clone()).collect(), ..Self::default() }
     }
-    pub(super) fn want(&self) {
-        self.wanted.store(true, Ordering::Relaxed);
-        self.above.iter().for_each(OldValues::want);
+    pub(super) fn kept_below(above: &Asked) -> Self {
+        Self { kept: true, ..Self::below(&[above]) }
     }
-    pub(super) fn are_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
+    pub(super) fn want_old(&self) {
+        self.old.store(true, Ordering::Relaxed);
+        self.above.iter().for_each(Asked::want_old);
+    }
+    pub(super) fn wants_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
+    }
+    pub(super) fn want_at_once(&self) {
+        self.at_once.store(true, Ordering::Relaxed);
+        if !self.kept {
+            self.above.iter().for_each(Asked::want_at_once);
+        }
+    }
+    pub(super) fn is_at_once(&self) -> bool {
+        self.at_once.load(Ordering::Relaxed)
     }
 }
 
 impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
-    pub(super) fn of_store(build: &Shared, node: NodeId, out: Outlets<K, Change<V>>, store: StoreRef<K, V>) -> Self {
+    /// The table that a store keeps, with its changes at `out`; they go through the record cache where the store has one.
+    pub(super) fn of_store(build: &Shared, node: NodeId, out: Outlets<K, Change<V>>, store: StoreRef<K, V>, asked: Asked) -> Self {
+        let serdes = (store.key_serde().clone(), store.value_serde().clone());
         Self {
             build: build.clone(),
             node,
-            out,
+            out: record_cache::outlets(out, store.is_cached(), store.changelog(), serdes, &asked),
             stores: vec![store.name().clone()],
             key: store.key_serde().clone(),
             value: Some(store.value_serde().clone()),
             get: Arc::new(move |cx, key| store.get_with_time(cx, key)),
-            old: OldValues::default(),
+            asked,
             next_name: None,
         }
     }
@@ -156,7 +176,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         };
         let keep = Arc::new(keep);
         self.out.add(move |parts| Box::new(Each { f: keep.clone(), next: below.make(parts) }));
-        KTable { old: OldValues::below(&[&self.old]), ..Self::of_store(&self.build, self.node, out, kept) }
+        Self::of_store(&self.build, self.node, out, kept, Asked::kept_below(&self.asked))
     }
 
     /// Every change as a record: the new value, `None` where the entry was deleted.
@@ -192,13 +212,13 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         V2: Clone + 'static,
         F: Fn(&K, Option<V>, &mut ProcessorCx<'_, '_>) -> Result<Option<V2>, TaskError> + Send + Sync + 'static,
     {
-        let (on_change, through, old) = (Arc::new(f), self.get.clone(), OldValues::below(&[&self.old]));
-        let (on_get, asked) = (on_change.clone(), old.clone());
+        let (on_change, through, asked) = (Arc::new(f), self.get.clone(), Asked::below(&[&self.asked]));
+        let (on_get, below) = (on_change.clone(), asked.clone());
         let (node, out) = self.below(kind, move |r: Record<K, Change<V>>, cx, next: &mut dyn Process<K, Change<V2>>| {
             let Change { old, new } = r.value.clone();
-            let old = if asked.are_wanted() { on_change(&r.key, old, cx)? } else { None };
+            let old = if below.wants_old() { on_change(&r.key, old, cx)? } else { None };
             let new = on_change(&r.key, new, cx)?;
-            if unchanged == Unchanged::Skipped && asked.are_wanted() && old.is_none() && new.is_none() {
+            if unchanged == Unchanged::Skipped && below.wants_old() && old.is_none() && new.is_none() {
                 return Ok(());
             }
             next.process(r.with_value(Change { old, new }), cx)
@@ -208,7 +228,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
             Ok(on_get(key, value, cx)?.map(|v| (v, time)))
         });
         let (build, stores, key) = (self.build.clone(), self.stores.clone(), self.key.clone());
-        KTable { build, node, out, get, stores, key, value: None, old, next_name: None }
+        KTable { build, node, out, get, stores, key, value: None, asked, next_name: None }
     }
 
     /// The value serde that a step needs, or a problem that names the way out.

@@ -8,8 +8,8 @@ use crate::time::WallTime;
 use super::builder::{Shared, store, stream_of};
 use super::change;
 use super::keeping::NamedStore;
-use super::table::{KTable, Timed};
-use super::with::{Grouped, Materialized, Repartitioned};
+use super::table::{Asked, KTable, Timed};
+use super::with::{Grouped, Repartitioned};
 use super::{KStream, outlets::Outlets};
 use crate::topology::NodeId;
 
@@ -47,7 +47,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         K2: Clone + PartialEq + 'static,
         V2: Clone + 'static,
     {
-        self.old.want();
+        self.asked.want_old();
         let (node, out) = self.below("KTABLE-SELECT", move |r: Record<K, Change<V>>, cx, next| {
             let Record { key, value: Change { old, new }, timestamp, headers } = r;
             let (old, new) = (old.map(|v| f(&key, v)).transpose()?, new.map(|v| f(&key, v)).transpose()?);
@@ -67,14 +67,14 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
 
 impl<K: Clone + 'static, V: Clone + 'static> KGroupedTable<K, V> {
     /// How many entries each group has; a group that lost its last one keeps its zero. `name` names the store.
-    pub fn count(&self, name: &str) -> KTable<K, i64> {
+    pub fn count(&self, name: impl Into<NamedStore>) -> KTable<K, i64> {
         self.aggregate(name, || 0, |_, _, n| n + 1, |_, _, n| n - 1, Serdes::long())
     }
 
     /// Each group folded into one of its own values: `add` takes a value in, `subtract` takes it out again.
     pub fn reduce(
         &self,
-        name: &str,
+        name: impl Into<NamedStore>,
         add: impl Fn(V, V) -> V + Send + Sync + 'static,
         subtract: impl Fn(V, V) -> V + Send + Sync + 'static,
     ) -> KTable<K, V> {
@@ -91,7 +91,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KGroupedTable<K, V> {
     /// Each group folded into a value of another type, from `init`. Where `add` or `subtract` answers `None`, the group is deleted.
     pub fn aggregate<A, N, S>(
         &self,
-        name: &str,
+        name: impl Into<NamedStore>,
         init: impl Fn() -> A + Send + Sync + 'static,
         add: impl Fn(&K, V, A) -> N + Send + Sync + 'static,
         subtract: impl Fn(&K, V, A) -> S + Send + Sync + 'static,
@@ -125,8 +125,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KGroupedTable<K, V> {
         subtract: impl Fn(&K, V, A) -> Result<Option<A>, Error> + Send + Sync + 'static,
     ) -> KTable<K, A> {
         let Grouped { key, value: input } = &self.grouped;
-        let how = Materialized::named(&name.name, key.clone(), value);
-        let kept = store(&self.build, &if name.memory { how.in_memory() } else { how });
+        let kept = store(&self.build, &name.materialized(key.clone(), value));
         let selected: KStream<K, Change<V>> = stream_of(&self.build, self.node, self.out.clone(), true);
         let entries = selected.repartition(Repartitioned::named(&name.name, key.clone(), change::serde(input.clone())));
         let sums = kept.clone();
@@ -142,7 +141,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KGroupedTable<K, V> {
             next.process(Record { key, value: Change { old, new }, timestamp, headers }, cx)
         });
         self.build.borrow_mut().graph.uses(folded.node, kept.name());
-        KTable::of_store(&self.build, folded.node, folded.out, kept)
+        KTable::of_store(&self.build, folded.node, folded.out, kept, Asked::default())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::topology::Role;
 
 use super::branch::shared_once;
 use super::outlets::{Each, Outlets};
-use super::table::{Getter, KTable, OldValues, Timed};
+use super::table::{Asked, Getter, KTable, Timed};
 
 /// Which sides must be there for an entry of the result.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         T: Clone + 'static,
         R: Clone + 'static,
     {
-        self.old.want();
+        self.asked.want_old();
         let joiner: Joiner<K, V, T, R> = Arc::new(move |k, v, t| Some(f(k, v?, t)));
         self.join_by(other, Required { left: true, right: false }, joiner)
     }
@@ -54,8 +54,8 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         T: Clone + 'static,
         R: Clone + 'static,
     {
-        self.old.want();
-        other.old.want();
+        self.asked.want_old();
+        other.asked.want_old();
         let there = |v: &Option<V>, t: &Option<T>| v.is_some() || t.is_some();
         let joiner: Joiner<K, V, T, R> = Arc::new(move |k, v, t| there(&v, &t).then(|| f(k, v, t)));
         self.join_by(other, Required { left: false, right: false }, joiner)
@@ -66,6 +66,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         T: Clone + 'static,
         R: Clone + 'static,
     {
+        [&self.asked, &other.asked].iter().for_each(|a| a.want_at_once());
         let name = self.next_name.as_deref();
         let part = |suffix: &str| name.map(|n| format!("{n}-{suffix}"));
         let (this, that, merged) = {
@@ -81,7 +82,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         debug_assert!(this < that && that < merged, "numbered in the order of Kafka Streams");
 
         let out = Outlets::<K, Change<R>>::new();
-        let old = OldValues::below(&[&self.old, &other.old]);
+        let asked = Asked::below(&[&self.asked, &other.asked]);
         let flipped: Joiner<K, T, V, R> = {
             let join = join.clone();
             Arc::new(move |k, t, v| join(k, v, t))
@@ -90,9 +91,9 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
             &self.out,
             &out,
             merged,
-            Side { other: other.get.clone(), needs: required.right, join: join.clone(), old: old.clone() },
+            Side { other: other.get.clone(), needs: required.right, join: join.clone(), asked: asked.clone() },
         );
-        side(&other.out, &out, merged, Side { other: self.get.clone(), needs: required.left, join: flipped, old: old.clone() });
+        side(&other.out, &out, merged, Side { other: self.get.clone(), needs: required.left, join: flipped, asked: asked.clone() });
 
         let (left, right) = (self.get.clone(), other.get.clone());
         let get: Getter<K, R> = Arc::new(move |cx, key| {
@@ -102,7 +103,7 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
         });
         let stores = self.stores.iter().chain(&other.stores).cloned().collect();
         let (build, key) = (self.build.clone(), self.key.clone());
-        KTable { build, node: merged, out, get, stores, key, value: None, old, next_name: None }
+        KTable { build, node: merged, out, get, stores, key, value: None, asked, next_name: None }
     }
 }
 
@@ -112,7 +113,7 @@ struct Side<K, V, T, R> {
     /// Whether there is no result without the other side.
     needs: bool,
     join: Joiner<K, V, T, R>,
-    old: OldValues,
+    asked: Asked,
 }
 
 fn side<K, V, T, R>(
@@ -149,7 +150,7 @@ impl<K, V, T: Clone, R> Side<K, V, T, R> {
         let found = value_of(found);
         let Record { key, value: Change { old, new }, headers, .. } = r;
         let new = (self.join)(&key, new, found.clone());
-        let old = if self.old.are_wanted() { (self.join)(&key, old, found) } else { None };
+        let old = if self.asked.wants_old() { (self.join)(&key, old, found) } else { None };
         next.process(Record { key, value: Change { old, new }, timestamp, headers }, cx)
     }
 }

@@ -12,9 +12,10 @@ use super::builder::Shared;
 use super::group::{Fold, Grouping};
 use super::keeping::{self, NamedStore};
 use super::outlets::Outlets;
+use super::record_cache;
 use super::sliding::Sliding;
 use super::suppress::Closing;
-use super::table::KTable;
+use super::table::{Asked, KTable};
 use super::time_windows::TimeAggregate;
 use super::windows::{self, EmitStrategy, SlidingWindows, TimeWindows, UnlimitedWindows};
 
@@ -119,6 +120,8 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
             made(spans, emit, Task { store: kept.clone(), step: step.clone(), name: label.clone(), next }, parts)
         });
         let serdes = (Serdes::time_windowed(self.grouping.key.clone(), store.size()), value);
+        let (asked, cached) = (Asked::default(), name.cached && self.emit == EmitStrategy::OnWindowUpdate);
+        let out = record_cache::outlets(out, cached, store.place().changelog(), serdes.clone(), &asked);
         keeping::table(
             &build,
             node,
@@ -126,6 +129,7 @@ impl<K: Clone + 'static, V: Clone + 'static> TimeWindowedKStream<K, V> {
             vec![store.name().clone()],
             serdes,
             Arc::new(move |cx, key| Ok(store.get(cx, &key.key, key.window.start)?.map(|kept| (kept.value, kept.timestamp)))),
+            asked,
         )
     }
 

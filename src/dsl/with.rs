@@ -69,7 +69,7 @@ serdes_of! {
 }
 serdes_of! {
     /// How a store keeps its entries; its name is compulsory, since topics and disk are named by it.
-    Materialized { name: String = String::new(), memory: bool = false }
+    Materialized { name: String = String::new(), memory: bool = false, cached: bool = false }
 }
 serdes_of! {
     /// How the stream side of a join travels where it must change partitions; the name is compulsory.
@@ -119,6 +119,15 @@ impl<K, V> Materialized<K, V> {
     #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.memory = true;
+        self
+    }
+    /// Changes of one key within a transaction are passed on and logged as one: what was first, what is last. A table that is
+    /// joined with another table passes each change on all the same.
+    #[must_use]
+    #[doc(alias = "withCachingEnabled")]
+    #[doc(alias = "statestore.cache.max.bytes")]
+    pub fn with_caching_enabled(mut self) -> Self {
+        self.cached = true;
         self
     }
 }

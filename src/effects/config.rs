@@ -225,7 +225,7 @@ pub fn subtopology(config: EffectsConfig, id: u32) -> SubtopologyPlan {
     SubtopologyPlan {
         id,
         sources: vec![source(config.outbox()), source(config.control())],
-        stores: vec![StoreSpec { name: "ledger".into(), engine: EngineKind::Disk, changelog: Some(changelog) }],
+        stores: vec![StoreSpec { name: "ledger".into(), engine: EngineKind::Disk, cached: false, changelog: Some(changelog) }],
         build: Arc::new(move |seed| Ok(Box::new(EffectTask::new(Arc::clone(&config), seed)))),
     }
 }

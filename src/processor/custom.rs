@@ -94,6 +94,10 @@ pub trait Punctuator {
     fn restored(&mut self, _cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
         Ok(())
     }
+    /// Before any [`before_commit`](Self::before_commit), from the top of the graph down: passes on what is still held.
+    fn flush(&mut self, _cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
+        Ok(())
+    }
     /// Last chance to write into this transaction.
     fn before_commit(&mut self, _cx: &mut ProcessorCx<'_, '_>) -> Result<(), TaskError> {
         Ok(())

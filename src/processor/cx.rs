@@ -9,7 +9,7 @@ use crate::ids::{TaskId, TopicName};
 use crate::intents::dead::Death;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
-use crate::state::{Globals, Scan, StoreId, Stored};
+use crate::state::{CacheBudget, Globals, Scan, StoreId, Stored};
 use crate::task::{CountDropped, Dropped, TaskError, TxCx};
 use crate::time::{Now, WallTime};
 
@@ -35,6 +35,8 @@ pub struct Environment {
     pub dropped: CountDropped,
     /// Stores that hold a whole topic.
     pub globals: Globals,
+    /// What the record caches of the process may hold together.
+    pub record_cache: Arc<CacheBudget>,
 }
 
 /// The open transaction as a node sees it, with the record that it was called for.
@@ -55,6 +57,14 @@ impl<'a, 't> ProcessorCx<'a, 't> {
         stream_time: Option<WallTime>,
     ) -> Self {
         Self { tx, environment, origin, stream_time, timers: 0 }
+    }
+    /// Goes on for another record than the one that this was called for.
+    pub(crate) fn on_behalf<R>(&mut self, origin: Option<&InRecord>, f: impl FnOnce(&mut ProcessorCx<'_, 't>) -> R) -> R {
+        let Self { environment, stream_time, timers, .. } = *self;
+        let mut cx = ProcessorCx { tx: &mut *self.tx, environment, origin, stream_time, timers };
+        let done = f(&mut cx);
+        (self.stream_time, self.timers) = (cx.stream_time, cx.timers);
+        done
     }
     /// Both clocks as of the start of this call.
     pub fn now(&self) -> Now {

@@ -43,6 +43,9 @@ impl Place {
         &self.name
     }
 
+    pub(crate) fn changelog(&self) -> &TopicName {
+        &self.changelog
+    }
     fn id(&self) -> Result<StoreId, Error> {
         self.id.get().copied().ok_or_else(|| {
             Error::new(codes::BUG, Fault::Bug, format!("using store {} outside the steps it is connected with", self.name))

@@ -22,6 +22,7 @@ pub struct StoreRef<K, V> {
     value: SerdeRef<V>,
     place: Arc<OnceLock<StoreId>>,
     log: Log,
+    cached: bool,
 }
 
 /// Who writes the topic that a store is restored from.
@@ -42,6 +43,7 @@ impl<K, V> Clone for StoreRef<K, V> {
             value: self.value.clone(),
             place: self.place.clone(),
             log: self.log,
+            cached: self.cached,
         }
     }
 }
@@ -49,7 +51,7 @@ impl<K, V> Clone for StoreRef<K, V> {
 impl<K, V> StoreRef<K, V> {
     /// Names a store; `place` is filled in when the topology is planned.
     pub fn new(name: StoreName, changelog: TopicName, key: SerdeRef<K>, value: SerdeRef<V>, place: Arc<OnceLock<StoreId>>) -> Self {
-        Self { name, changelog, key, value, place, log: Log::Own }
+        Self { name, changelog, key, value, place, log: Log::Own, cached: false }
     }
     /// The same, restored from the topic that it is filled from: nothing is written there.
     pub fn of_source(self) -> Self {
@@ -58,6 +60,18 @@ impl<K, V> StoreRef<K, V> {
     /// Its name.
     pub fn name(&self) -> &StoreName {
         &self.name
+    }
+    /// The same, whose changes of one transaction are passed on as one, by the table that it keeps.
+    pub(crate) fn cached(self, cached: bool) -> Self {
+        Self { cached, ..self }
+    }
+    /// Whether changes of one transaction are passed on as one.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.cached
+    }
+    /// The topic that it is restored from.
+    pub(crate) fn changelog(&self) -> &TopicName {
+        &self.changelog
     }
     /// How keys are written.
     pub(crate) fn key_serde(&self) -> &SerdeRef<K> {

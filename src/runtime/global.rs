@@ -195,7 +195,7 @@ mod tests {
             let topic = TopicName::new("countries");
             cluster.create(&topic, 2);
             let changelog = Some(ChangelogSpec { topic: topic.clone(), config: Default::default() });
-            let spec = StoreSpec { name: "countries".into(), engine: EngineKind::Disk, changelog };
+            let spec = StoreSpec { name: "countries".into(), engine: EngineKind::Disk, cached: false, changelog };
             let plan = GlobalPlan { spec, topic, partitions: 2, check: Arc::new(|_| Ok(())), skips: false };
             let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).unwrap();
             Self { cluster, state, plan, globals: Globals::default() }

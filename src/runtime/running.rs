@@ -203,7 +203,8 @@ impl Running {
 
     /// The last chance to write before the commit.
     pub(super) fn before_commit<S: TxSink>(&mut self, tx: &mut Transaction<S>, now: Now) -> Step<()> {
-        self.task.before_commit(&mut TxCx::new(now, tx, &mut self.stores))
+        let done = self.task.before_commit(&mut TxCx::new(now, tx, &mut self.stores));
+        done.map_err(|e| self.hold(e, None, now))
     }
 
     /// The positions that the transaction must carry for this task: all that moved, and the first one even if nothing did,

@@ -32,6 +32,8 @@ pub struct StoreSpec {
     pub name: StoreName,
     /// Where committed data lives.
     pub engine: EngineKind,
+    /// Whether several writes of one key within a transaction are logged as one.
+    pub cached: bool,
     /// Its changelog topic and settings; `None` = not restored, lost with the disk.
     pub changelog: Option<ChangelogSpec>,
 }
@@ -113,6 +115,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use cache::{CacheBudget, CacheShare};
 pub use copies::Copies;
 pub use global::{GlobalStore, Globals};
 pub use lock::SlotLock;

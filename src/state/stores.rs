@@ -1,6 +1,6 @@
 //! The stores of one task, as the task and the runtime see them: open overlay over queued overlays over cache over engine.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,6 +39,8 @@ struct Store {
     spec: StoreSpec,
     table: Table,
     open: Overlay,
+    /// Keys that were written and not logged yet, where the store is cached.
+    unlogged: BTreeSet<Bytes>,
     cache: Option<ObjectCache>,
     mark: Option<Mark>,
 }
@@ -46,7 +48,7 @@ struct Store {
 impl TaskStores {
     /// Stores that live in memory only, for tests and stateless tasks.
     pub fn in_memory(partition: Partition, specs: Vec<StoreSpec>) -> Self {
-        let fresh = |spec| Store { spec, table: Table::Memory(Arc::default()), open: Overlay::default(), cache: None, mark: None };
+        let fresh = |spec| Store::new(spec, Table::Memory(Arc::default()), None, None);
         let stores = specs.into_iter().map(fresh).collect();
         Self { partition, stores, queue: VecDeque::new(), writer: Writer::inline(None), live: false, _listed: None }
     }
@@ -60,8 +62,8 @@ impl TaskStores {
     ) -> StoreResult<Self> {
         let open = |(spec, table): (StoreSpec, Table)| {
             let mark = table.position()?;
-            let cache = table.is_on_disk().then(|| ObjectCache::new(budget.clone()));
-            Ok(Store { spec, table, open: Overlay::default(), cache, mark })
+            let cache = table.is_on_disk().then(|| ObjectCache::new(budget.share()));
+            Ok(Store::new(spec, table, cache, mark))
         };
         let stores = tables.into_iter().map(open).collect::<StoreResult<_>>()?;
         Ok(Self { partition, stores, queue: VecDeque::new(), writer, live: false, _listed: None })
@@ -84,10 +86,15 @@ impl TaskStores {
     /// `STORE_FAILED` where the engine can't be read.
     pub fn get(&mut self, store: StoreId, key: &[u8]) -> StoreResult<Option<Stored>> {
         self.forget_applied();
-        let s = &mut self.stores[store.0];
-        if let Some(newest) = s.open.get(key) {
+        if let Some(newest) = self.stores[store.0].open.get(key) {
             return Ok(newest.clone());
         }
+        self.committed_value(store, key)
+    }
+
+    /// The newest value as of the last commit.
+    fn committed_value(&mut self, store: StoreId, key: &[u8]) -> StoreResult<Option<Stored>> {
+        let s = &mut self.stores[store.0];
         // It has what waits for the writer, too, as long as there is room.
         if let Some(known) = s.cache.as_mut().and_then(|c| c.get(key)) {
             return Ok(known);
@@ -102,15 +109,46 @@ impl TaskStores {
         Ok(found)
     }
 
-    /// Writes into the overlay; answers the changelog record to emit, where the store has a changelog.
+    /// Writes into the overlay; answers the changelog record to emit at once, where the store has a changelog and is not cached.
     ///
     /// # Errors
     /// None today; the signature leaves room for engines that must read first.
     pub fn put(&mut self, store: StoreId, key: Bytes, value: Option<Stored>) -> StoreResult<Option<Change>> {
         let s = &mut self.stores[store.0];
-        let change = s.changelog(self.partition).map(|tp| Change { tp, key: key.clone(), value: value.clone() });
+        let change = match s.changelog(self.partition) {
+            Some(_) if s.spec.cached => {
+                s.unlogged.insert(key.clone());
+                None
+            }
+            log => log.map(|tp| Change { tp, key: key.clone(), value: value.clone() }),
+        };
         s.open.put(key, value);
         Ok(change)
+    }
+
+    /// Writes into the overlay only: what the store is restored from has it already.
+    pub fn keep(&mut self, store: StoreId, key: Bytes, value: Option<Stored>) {
+        self.stores[store.0].open.put(key, value);
+    }
+
+    /// The changelog records of cached stores before the commit: one for each key, in key order. What came and went within the
+    /// transaction is none.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn unlogged(&mut self) -> StoreResult<Vec<Change>> {
+        let mut changes = Vec::new();
+        for i in 0..self.stores.len() {
+            let s = &mut self.stores[i];
+            let Some(tp) = s.changelog(self.partition) else { continue };
+            for key in std::mem::take(&mut s.unlogged) {
+                let value = self.stores[i].open.get(&key).cloned().flatten();
+                if value.is_some() || self.committed_value(StoreId(i), &key)?.is_some() {
+                    changes.push(Change { tp: tp.clone(), key, value });
+                }
+            }
+        }
+        Ok(changes)
     }
 
     /// Entries whose key begins with `prefix`, in key order.
@@ -139,7 +177,9 @@ impl TaskStores {
 
     /// Removes an entry here and not in the changelog, whose own retention ends it: for entries past a store's retention.
     pub fn forget(&mut self, store: StoreId, key: Bytes) {
-        self.stores[store.0].open.put(key, None);
+        let s = &mut self.stores[store.0];
+        s.unlogged.remove(&key);
+        s.open.put(key, None);
     }
 
     /// Overlays first, then the engine's snapshot: what the writer applies between the two is in both, not in none.
@@ -199,7 +239,7 @@ impl TaskStores {
         self.writer.wipe(self.stores[i].table.clone())?;
         self.forget_applied();
         let s = &mut self.stores[i];
-        s.open.clear();
+        s.drop_open();
         s.mark = None;
         if let Some(cache) = &mut s.cache {
             cache.clear();
@@ -239,7 +279,7 @@ impl TaskStores {
 
     /// The transaction was taken back: drops the open overlay, nothing else. (The cache holds committed values only.)
     pub fn aborted(&mut self) {
-        self.stores.iter_mut().for_each(|s| s.open.clear());
+        self.stores.iter_mut().for_each(Store::drop_open);
     }
 
     /// Waits until the writer has applied everything handed over; before the partition goes. Marks local data as current.
@@ -278,6 +318,13 @@ impl TaskStores {
 }
 
 impl Store {
+    fn new(spec: StoreSpec, table: Table, cache: Option<ObjectCache>, mark: Option<Mark>) -> Self {
+        Self { spec, table, open: Overlay::default(), unlogged: BTreeSet::new(), cache, mark }
+    }
+    fn drop_open(&mut self) {
+        self.open.clear();
+        self.unlogged.clear();
+    }
     fn changelog(&self, partition: Partition) -> Option<Tp> {
         self.spec.changelog.as_ref().map(|c| Tp { topic: c.topic.clone(), partition })
     }

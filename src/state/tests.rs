@@ -21,6 +21,7 @@ pub(super) fn specs(engine: EngineKind) -> Vec<StoreSpec> {
     vec![StoreSpec {
         name: StoreName::new("counts"),
         engine,
+        cached: false,
         changelog: Some(ChangelogSpec { topic: TopicName::new("app-counts-changelog"), config: BTreeMap::new() }),
     }]
 }

@@ -102,7 +102,7 @@ mod tests {
     fn only_committed_entries_are_shown_and_only_while_the_task_has_them() {
         let state = StateManager::open(StateConfig { dir: None, cache: 1 << 20, inline: true }).unwrap();
         let (unit, name) = (UnitName::new("app"), StoreName::new("counts"));
-        let spec = StoreSpec { name: name.clone(), engine: EngineKind::Disk, changelog: None };
+        let spec = StoreSpec { name: name.clone(), engine: EngineKind::Disk, cached: false, changelog: None };
         let task = TaskId { subtopology: 0, partition: Partition(3) };
         let mut stores = state.task_stores(&unit, task, &[spec]).unwrap();
         let seen = || {

@@ -57,7 +57,15 @@ impl<'a> TxCx<'a> {
     }
     /// Writes into the overlay only, for a store whose log is the topic that the task reads.
     pub fn keep(&mut self, store: StoreId, key: &[u8], value: Option<Stored>) -> StoreResult<()> {
-        self.stores.put(store, Bytes::copy_from_slice(key), value).map(drop)
+        self.stores.keep(store, Bytes::copy_from_slice(key), value);
+        Ok(())
+    }
+    /// Writes what cached stores have not logged yet: the last word of a task before the commit.
+    pub fn log_cached(&mut self) -> Result<(), TaskError> {
+        for change in self.stores.unlogged()? {
+            self.out.emit(change.as_record())?;
+        }
+        Ok(())
     }
     /// All entries whose key begins with `prefix`, in key order, newest values.
     pub fn prefix(&mut self, store: StoreId, prefix: &[u8]) -> StoreResult<Scan> {

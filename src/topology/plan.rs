@@ -7,7 +7,7 @@ use crate::ids::TopicName;
 use crate::kafka::Reading;
 use crate::processor::{BadRecords, Environment};
 use crate::serdes::AvroCodec;
-use crate::state::{Globals, StoreId};
+use crate::state::{CacheBudget, Globals, StoreId};
 use crate::task::{GlobalPlan, InternalTopic, SourceSpec, StartAt, SubtopologyPlan, TaskSeed, TopicUse};
 
 use super::graph::GlobalEntry;
@@ -24,6 +24,8 @@ pub struct Environments {
     pub start: StartAt,
     /// Stores that hold a whole topic, to be opened by the process.
     pub globals: Globals,
+    /// What the record caches of the process may hold together.
+    pub record_cache: Arc<CacheBudget>,
 }
 
 impl Topology {
@@ -80,6 +82,7 @@ impl Topology {
                 bad: environments.bad.clone(),
                 dropped: seed.dropped,
                 globals: environments.globals.clone(),
+                record_cache: environments.record_cache.clone(),
             };
             Ok(Box::new(StreamTask::new(environment, layout.clone(), factories.clone(), keepers.clone())))
         };

@@ -108,8 +108,11 @@ impl Task for StreamTask {
     }
 
     fn before_commit(&mut self, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        let mut cx = ProcessorCx::new(cx, &self.environment, None, self.stream_time.1);
-        self.punctuators.iter_mut().try_for_each(|p| p.before_commit(&mut cx))
+        let mut inside = ProcessorCx::new(cx, &self.environment, None, self.stream_time.1);
+        // Nodes are noted down after those below them, so the last ones stand at the top.
+        self.punctuators.iter_mut().rev().try_for_each(|p| p.flush(&mut inside)).map_err(held)?;
+        self.punctuators.iter_mut().try_for_each(|p| p.before_commit(&mut inside))?;
+        cx.log_cached()
     }
 
     fn committed(&mut self, _at: Now) {

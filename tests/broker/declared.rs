@@ -83,3 +83,46 @@ fn what_is_held_back_outlives_its_disk_and_meets_the_global_table() {
     running.stop();
     assert!(values(cluster, &topic("dead")).is_empty(), "no record was refused");
 }
+
+/// If this broke, a cached count would lose what it held back when its process goes, or write each step on the way.
+#[test]
+fn a_cached_count_goes_on_over_a_lost_disk() {
+    let shared = shared();
+    let cluster = &shared.cluster;
+    let name = format!("cached-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    let topic = |short: &str| TopicName::from(format!("{name}-{short}"));
+    let new = ["in", "out", "dead"].map(|t| NewTopic { name: topic(t), partitions: 2, replication: -1, config: BTreeMap::new() });
+    let admin = cluster.admin().expect("an admin client");
+    admin.create(&new).expect("created");
+    until("the topics", || new.iter().all(|t| matches!(admin.topic(&t.name), Ok(Some(_)))).then_some(()));
+    let text = format!(
+        "application: {name}\nsources: {{ in: {{ topic: {name}-in, value: json }} }}\ndead_letters: {name}-dead\nsteps:\n  \
+         - {{ name: counts, from: in, group: {{ count: true, caching: true }} }}\n  \
+         - {{ name: tell, from: counts, to: {{ topic: {name}-out }} }}\n"
+    );
+    let start = |dir: &tempfile::TempDir| {
+        let text = text.clone();
+        started(move || readback::declare::parse("t.yaml", &text).unwrap_or_else(|d| panic!("{d}")).application, dir.path())
+    };
+    let burst: Vec<_> = (0..2_000).map(|i| (["a", "b", "c", "d"][i % 4], "{}", SystemClock.now().wall)).collect();
+    let counted = |each: &str| {
+        let there = values(cluster, &topic("out"));
+        ["a", "b", "c", "d"].iter().all(|k| there.get(*k).is_some_and(|v| v.last().is_some_and(|n| n == each))).then_some(there)
+    };
+    let dirs = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+    for (dir, each) in dirs.iter().zip(["500", "1000"]) {
+        feed(cluster, &topic("in"), &burst);
+        let running = start(dir);
+        let there = until("the counts", || counted(each));
+        running.stop();
+        for (key, counts) in &there {
+            let counts: Vec<i64> = counts.iter().map(|n| n.parse().expect("a number")).collect();
+            assert!(counts.is_sorted_by(|a, b| a < b), "{key}: {counts:?}");
+        }
+        let (written, logged) =
+            [&there, &values(cluster, &topic("counts-changelog"))].map(|t| t.values().map(Vec::len).sum::<usize>()).into();
+        println!("{written} records written and {logged} logged, of 2,000 a round");
+        assert_eq!(written, logged, "one of each for each change");
+        assert!(written < 1_000, "{written}");
+    }
+}

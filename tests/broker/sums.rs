@@ -467,7 +467,7 @@ fn entries(log: &[InRecord]) -> BTreeMap<Bytes, Bytes> {
 /// A partition of a store as a stopped member left it, and where it stands; `None` where it never had it.
 fn on_disk(state: &StateManager, unit: &str, store: &str, log: &Tp) -> Option<(NextOffset, BTreeMap<Bytes, Bytes>)> {
     let changelog = ChangelogSpec { topic: log.topic.clone(), config: BTreeMap::new() };
-    let spec = StoreSpec { name: StoreName::from(store), engine: EngineKind::Disk, changelog: Some(changelog) };
+    let spec = StoreSpec { name: StoreName::from(store), engine: EngineKind::Disk, cached: false, changelog: Some(changelog) };
     let task = TaskId { subtopology: 0, partition: Partition(log.partition.0) };
     let mut stores = state.task_stores(&UnitName::from(unit.to_owned()), task, &[spec]).expect("the store");
     let at = stores.changelogs().into_iter().find_map(|(_, at)| at)?;

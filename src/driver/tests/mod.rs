@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod alike;
+mod caching;
 mod commands;
 mod compare;
 mod dead_letters;

@@ -42,7 +42,13 @@ fn copies<C: Cluster>(b: &Bench<C>, codec: &Arc<dyn AvroCodec>, reading: Reading
     let counts: BTreeMap<_, _> = topics.iter().map(|t| (t.clone(), 2)).collect();
     let layout = Arc::new(application.topology.layout(&counts, None).expect("a layout"));
     let bad = BadRecords::DeadLetter(topics[2].clone());
-    let environments = Environments { avro: Some(codec.clone()), bad, start: StartAt::Earliest, globals: Default::default() };
+    let environments = Environments {
+        avro: Some(codec.clone()),
+        bad,
+        start: StartAt::Earliest,
+        globals: Default::default(),
+        record_cache: crate::state::CacheBudget::new(1 << 20),
+    };
     let mut plans = application.topology.plan(&layout, &environments);
     plans[0].sources[0].reading = reading;
     (b.unit(plans), topics)

@@ -70,7 +70,7 @@ impl Script {
     fn store(&self) -> StoreSpec {
         let config = BTreeMap::from([("cleanup.policy".to_owned(), "compact".to_owned())]);
         let changelog = Some(ChangelogSpec { topic: self.changelog(), config });
-        StoreSpec { name: StoreName::new("sums"), engine: EngineKind::Memory, changelog }
+        StoreSpec { name: StoreName::new("sums"), engine: EngineKind::Memory, cached: false, changelog }
     }
 }
 
