@@ -294,9 +294,16 @@ impl TopologyTestDriver {
         self.settle()
     }
 
-    /// The next commit is refused and its transaction taken back: what was read into it comes again.
-    pub fn abort_next_commit(&self) {
+    /// The next commit is refused and its transaction taken back. What was read into it comes again within a second of the
+    /// driver's time: see [`advance`](Self::advance).
+    ///
+    /// # Errors
+    /// As [`pipe`](Self::pipe).
+    pub fn abort_next_commit(&mut self) -> Result<()> {
+        // The commits of a start are none of those that a test means.
+        self.until_running()?;
         self.cluster.fail_next(Call::Commit, None, Class::Abort);
+        Ok(())
     }
 
     /// Says what becomes of the next call of this name: `orders#create`, `orders#create/readback`, `orders#create/version`.
@@ -356,6 +363,10 @@ impl TopologyTestDriver {
         self.member = Member::start(&self.ground.composed, &self.ground.place)?;
         self.stores = stores_of(&self.ground.composed, &self.ground.place, &self.ground.edges);
         self.settle()?;
+        self.until_running()
+    }
+
+    fn until_running(&mut self) -> Result<()> {
         for _ in 0..ROUNDS {
             if self.member.is_running() {
                 return Ok(());
@@ -363,7 +374,7 @@ impl TopologyTestDriver {
             self.clock.advance(SHORT);
             self.settle()?;
         }
-        Err(Error::new(codes::BUG, Fault::Bug, format!("starting {} anew in the driver: it never runs", self.application)))
+        Err(Error::new(codes::BUG, Fault::Bug, format!("starting {} in the driver: it never runs", self.application)))
     }
 
     /// The stores as queries see them: committed data only.

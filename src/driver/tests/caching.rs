@@ -200,9 +200,12 @@ fn an_abort_takes_back_what_is_held_and_a_crash_restores_what_was_committed() {
     let b = StreamsBuilder::new("app");
     told(&sums(&b, cached("sums")), same);
     let (mut d, mut from) = (started(b), input());
-    d.abort_next_commit();
+    d.abort_next_commit().unwrap();
     pipe(&mut d, &mut from, &[("a", 1), ("a", 2), ("b", 1)]);
+    assert!(read(&mut d).is_empty() && logged(&d, "sums") == 0, "nothing of it is to be seen");
+    d.advance(Duration::from_secs(1)).unwrap();
     assert_eq!(read(&mut d), ["a=3@2", "b=1@3"]);
+    assert_eq!(d.cluster().records(&"out".into(), Isolation::Uncommitted).len(), 4, "two were taken back");
     d.lose_process().unwrap();
     pipe(&mut d, &mut from, &[("a", 4), ("a", 5)]);
     assert_eq!(read(&mut d), ["a=12@5"]);
