@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use readback::app::Process;
-use readback::config::ProcessConfig;
-use readback::dsl::{Consumed, Grouped, Produced, StreamsBuilder, TimeWindows};
+use readback::config::{ByteSize, ProcessConfig};
+use readback::dsl::{Consumed, Grouped, NamedStore, Produced, StreamsBuilder, TimeWindows};
 use readback::serdes::Serdes;
 
 use super::common::Arguments;
@@ -18,12 +18,15 @@ pub fn run(arguments: &Arguments) {
     let stream = builder.stream(input, Consumed::with(Serdes::string(), Serdes::bytes()));
     let counted = || Produced::with(Serdes::string(), Serdes::long());
     let grouped = || stream.group_by_key(Grouped::with(Serdes::string(), Serdes::bytes()));
+    // As tuned Kafka Streams has it.
+    let counts =
+        || if arguments.text("commit-ms").is_some() { NamedStore::named("counts").with_caching_enabled() } else { "counts".into() };
     match arguments.need("app") {
         "passthrough" => stream.to(output, Produced::with(Serdes::string(), Serdes::bytes())),
-        "count" => grouped().count("counts").to_stream().map_values(|_, n| n.unwrap_or_default()).to(output, counted()),
+        "count" => grouped().count(counts()).to_stream().map_values(|_, n| n.unwrap_or_default()).to(output, counted()),
         "windowed" => grouped()
             .windowed_by(TimeWindows::of_size_and_grace(Duration::from_secs(10), Duration::from_secs(10)))
-            .count("counts")
+            .count(counts())
             .to_stream()
             .map(|key, n| (format!("{}@{}", key.key, key.window.start.0), n.unwrap_or_default()))
             .to(output, counted()),
@@ -44,6 +47,7 @@ fn config(arguments: &Arguments) -> ProcessConfig {
     config.state.dir = arguments.need("dir").into();
     config.slots.ordinal = Some(0);
     config.topics.create = true;
+    config.state.record_cache = ByteSize(64 << 20);
     config.group.commit_interval.0 =
         Duration::from_millis(arguments.number("commit-ms", config.group.commit_interval.0.as_millis() as u64));
     config.group.session_timeout.0 = Duration::from_secs(6);

@@ -5,10 +5,11 @@ use std::net::TcpStream;
 
 use readback::kafka::Cluster as _;
 
-use crate::stack;
+use crate::{stack, until};
 
 const CREATE_PARTITIONS: i16 = 37;
 const DELETE_TOPICS: i16 = 20;
+const DESCRIBE_ACLS: i16 = 29;
 const CREATE_ACLS: i16 = 30;
 const LIMIT_MS: i32 = 30_000;
 
@@ -49,6 +50,11 @@ fn acl(principal: &str, resource: i8, prefix: &str, operation: i8, permission: u
     let answer = call(CREATE_ACLS, 1, &[&1i32.to_be_bytes()[..], &entry].concat());
     // After correlation, throttle time and count.
     assert_eq!(i16::from_be_bytes([answer[12], answer[13]]), 0, "the permission of {principal} on {prefix}");
+    // The controller has it; whoever starts now asks the broker.
+    until("the broker knows of a permission", || {
+        let known = call(DESCRIBE_ACLS, 1, &entry);
+        known.windows(prefix.len()).any(|part| part == prefix.as_bytes()).then_some(())
+    });
 }
 
 /// Gives a user a password for SCRAM-SHA-512, or another one than before.
