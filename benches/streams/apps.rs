@@ -47,6 +47,9 @@ fn config(arguments: &Arguments) -> ProcessConfig {
     config.state.dir = arguments.need("dir").into();
     config.slots.ordinal = Some(0);
     config.topics.create = true;
+    if arguments.text("commit-ms").is_some() {
+        config.kafka.insert("compression.type".into(), "lz4".into());
+    }
     config.state.record_cache = ByteSize(64 << 20);
     config.group.commit_interval.0 =
         Duration::from_millis(arguments.number("commit-ms", config.group.commit_interval.0.as_millis() as u64));

@@ -10,7 +10,7 @@ use super::common::Ground;
 pub enum Side {
     /// Readback, one stream thread, settings as they come.
     Readback,
-    /// The same with the commit interval and the record cache that tuned Kafka Streams has.
+    /// The same with the compression, the commit interval and the record cache that tuned Kafka Streams has.
     Tuned,
     /// Kafka Streams with the guarantee set and nothing else.
     Default,

@@ -280,8 +280,6 @@ impl RdCluster {
             .set("transactional.id", name.as_str())
             .set("transaction.timeout.ms", limits.transaction.as_millis().to_string())
             .set("delivery.report.only.error", if limits.reports { "false" } else { "true" });
-        // The broker takes, keeps and hands out a fraction of the bytes, which costs it more time than packing costs us.
-        self.default(&mut c, "compression.type", "lz4");
         self.measured(&mut c);
         c
     }
