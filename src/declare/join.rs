@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::yaml::{Diagnostics, Fields, Name, Node};
 use crate::dsl::{JoinWindows, Joined, KStream, StreamJoined};
-use crate::error::codes;
+use crate::error::{Error, codes};
 use crate::processor::ProcessorCx;
 use crate::serdes::Serdes;
 
@@ -15,6 +15,14 @@ use super::shape;
 use super::sources::Carries;
 use super::steps::{Handle, Steps};
 use super::value::{Format, Item};
+
+/// What a record makes of what a table has for it; one that meets nothing is told of in a left join only.
+fn looked_up(made: Made, left: bool) -> impl Fn(&Item, Option<Value>, &ProcessorCx<'_, '_>) -> Result<Option<Value>, Error> {
+    move |r, found, cx| match found {
+        None if !left => Ok(None),
+        found => made.of_joined(r, &found.unwrap_or(Value::Null), cx).map(Some),
+    }
+}
 
 /// Which sides are told of where they met nobody.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,10 +74,7 @@ impl Steps<'_> {
         };
         let (left, made) = (is_left(kind?, fields, d)?, made?);
         let joined = Joined::named(&name.text, key.keys(), Serdes::json::<Value>());
-        let out = s.join_with(&table, joined, move |r, found, cx| match found {
-            None if !left => Ok(None),
-            found => made.of_joined(r, &found.unwrap_or(Value::Null), cx).map(Some),
-        });
+        let out = s.join_with(&table, joined, looked_up(made, left));
         Some(Handle::Stream(out, Carries::Records))
     }
 
@@ -99,10 +104,7 @@ impl Steps<'_> {
             let key = by.as_ref().map_or_else(|| Ok(r.key.clone()), |by| by.of_record(r, cx))?;
             Ok((!key.is_null()).then_some(key))
         };
-        let out = s.named(&name.text).join_global_with(&table, key, move |r, found, cx| match found {
-            None if !left => Ok(None),
-            found => made.of_joined(r, &found.unwrap_or(Value::Null), cx).map(Some),
-        });
+        let out = s.named(&name.text).join_global_with(&table, key, looked_up(made, left));
         Some(Handle::Stream(out, Carries::Records))
     }
 

@@ -2,14 +2,12 @@
 
 use crate::config::yaml::{Key, Shape, Type, json_schema};
 
-use super::shape_state::{COGROUP, KEPT, REPARTITION, SUPPRESS};
+use super::shape_state::{CACHED, COGROUP, CUT, EMIT, KEPT, KEPT_FOR, MEMORY, REPARTITION, SUPPRESS};
 
 /// The JSON Schema of topology files, for editors.
 pub fn schema() -> String {
     json_schema(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/schemas/topology.schema.json"), &TOPOLOGY)
 }
-
-pub(super) const CACHING: &str = "changes of one key within a transaction are passed on and logged as one; default false";
 
 pub(super) const FORMATS: Type = Type::Word(&["string", "json", "avro", "long", "bytes"]);
 
@@ -51,7 +49,7 @@ pub(super) static TABLE: Shape = Shape {
         Key::new("key", FORMATS, "how keys are read; default string"),
         Key::required("value", FORMATS, "how values are read"),
         Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored at each start"),
-        Key::new("caching", Type::Boolean, CACHING),
+        CACHED,
     ],
 };
 
@@ -126,15 +124,11 @@ pub(super) static GROUP: Shape = Shape {
             "the aggregate with one more value, over key, value, aggregate; the first is taken as it is",
         ),
         Key::new("aggregate", Type::Map(&AGGREGATE), "a value of another shape"),
-        Key::new("window", Type::Map(&WINDOW), "cuts each group by time; then the key is an object of key, start, end"),
-        Key::new(
-            "emit",
-            Type::Word(&["update", "close"]),
-            "when windows are told: at each change, or once when closed; default update",
-        ),
-        Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
-        Key::new("caching", Type::Boolean, CACHING),
-        Key::new("retention", Type::Duration, "how long windows are kept; never shorter than they need"),
+        CUT,
+        EMIT,
+        MEMORY,
+        CACHED,
+        KEPT_FOR,
     ],
 };
 

@@ -2,15 +2,15 @@
 
 use crate::config::yaml::{Key, Shape, Type};
 
-use super::shape::{CACHING, FORMATS, VALUE, WINDOW};
+use super::shape::{FORMATS, VALUE, WINDOW};
 
 pub(super) static KEPT: Shape = Shape {
     name: "Kept",
     doc: "The newest value of each key of a stream; or, from a table, another table: filtered, mapped, joined or grouped anew.",
     keys: &[
         Key::new("key", FORMATS, "how keys are written in the store and on the way there; default string"),
-        Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
-        Key::new("caching", Type::Boolean, CACHING),
+        MEMORY,
+        CACHED,
         Key::new(
             "filter",
             Type::Expression,
@@ -63,6 +63,20 @@ pub(super) static TABLE_AGGREGATE: Shape = Shape {
     ],
 };
 
+/// What a group and a cogroup have in common.
+pub(super) const CUT: Key =
+    Key::new("window", Type::Map(&WINDOW), "cuts each group by time; then the key is an object of key, start, end");
+pub(super) const EMIT: Key = Key::new(
+    "emit",
+    Type::Word(&["update", "close"]),
+    "when windows are told: at each change, or once when closed; default update",
+);
+pub(super) const MEMORY: Key =
+    Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start");
+pub(super) const CACHED: Key =
+    Key::new("caching", Type::Boolean, "changes of one key within a transaction are passed on and logged as one; default false");
+pub(super) const KEPT_FOR: Key = Key::new("retention", Type::Duration, "how long windows are kept; never shorter than they need");
+
 pub(super) static COGROUP: Shape = Shape {
     name: "Cogroup",
     doc: "One aggregate over this stream and others.",
@@ -71,15 +85,11 @@ pub(super) static COGROUP: Shape = Shape {
         Key::required("init", VALUE, "what a group begins with"),
         Key::new("merge", VALUE, "one of two sessions that became one, over key, left, right; for sessions only"),
         Key::new("key", FORMATS, "how keys are written in the store and on the way there; default string"),
-        Key::new("window", Type::Map(&WINDOW), "cuts each group by time; then the key is an object of key, start, end"),
-        Key::new(
-            "emit",
-            Type::Word(&["update", "close"]),
-            "when windows are told: at each change, or once when closed; default update",
-        ),
-        Key::new("memory", Type::Boolean, "keeps the store in memory only; it is restored from its changelog at each start"),
-        Key::new("caching", Type::Boolean, CACHING),
-        Key::new("retention", Type::Duration, "how long windows are kept; never shorter than they need"),
+        CUT,
+        EMIT,
+        MEMORY,
+        CACHED,
+        KEPT_FOR,
     ],
 };
 

@@ -80,19 +80,24 @@ fn a_confirmed_call_is_undone_once_and_its_end_stays() {
     assert_eq!((undone.plan_hash.as_ref().map(|p| p.as_str()), undone.wire_key.as_str()), (Some("plan-1"), "undo-key-op-1"));
 }
 
+/// The effect happens, its answer is lost, and its readback finds it.
+fn read_back_after_a_lost_answer(b: &mut Bench) {
+    b.outbox(&intent("op-1"));
+    b.commit();
+    assert!(b.network.leave(0));
+    b.network.end(0, Wire::MaybeSent("no answer in 2 s".into()));
+    b.step();
+    b.network.answer_reads(r#"{"ours": 1}"#);
+    b.step();
+}
+
 /// If this broke, a copy of the effect that arrives late would do again what was undone: the lane had opened, since the target makes one thing
 /// under its key, but then that thing is gone.
 #[test]
 fn it_waits_until_no_copy_of_the_effect_can_arrive() {
     let sent_early = |weakened: Option<Rule>| {
         let mut b = Bench::new(Rules { creates_once: true, no_intermediaries: false, weakened, ..undoing() });
-        b.outbox(&intent("op-1"));
-        b.commit();
-        assert!(b.network.leave(0));
-        b.network.end(0, Wire::MaybeSent("no answer in 2 s".into()));
-        b.step();
-        b.network.answer_reads(r#"{"ours": 1}"#);
-        b.step();
+        read_back_after_a_lost_answer(&mut b);
         assert_eq!(last(&b, "op-1").status, Status::Confirmed);
         b.undo("op-1", OURS);
         b.step();
@@ -111,13 +116,7 @@ fn it_waits_until_no_copy_of_the_effect_can_arrive() {
 #[test]
 fn where_nothing_bounds_a_copy_a_person_decides() {
     let mut b = Bench::new(Rules { creates_once: true, in_flight: None, no_intermediaries: false, ..undoing() });
-    b.outbox(&intent("op-1"));
-    b.commit();
-    assert!(b.network.leave(0));
-    b.network.end(0, Wire::MaybeSent("no answer in 2 s".into()));
-    b.step();
-    b.network.answer_reads(r#"{"ours": 1}"#);
-    b.step();
+    read_back_after_a_lost_answer(&mut b);
     b.undo("op-1", OURS);
     b.step();
     b.after(sec(601));
