@@ -38,6 +38,9 @@ impl Steps<'_> {
             Some(Cut::Sliding(w)) => {
                 Handle::Windowed(all.windowed_by(w).emit_strategy(emit).aggregate(store, begin, Serdes::json()))
             }
+            Some(Cut::Unlimited(w)) => {
+                Handle::Windowed(all.windowed_by(w).emit_strategy(emit).aggregate(store, begin, Serdes::json()))
+            }
             Some(Cut::Session(w)) => {
                 let merge = merge?;
                 let one = move |k: &Value, a: Value, b: Value| merge.of_named(&[("key", k), ("left", &a), ("right", &b)]);

@@ -9,6 +9,7 @@ use crate::config::yaml::{Diagnostics, Kind, Node};
 use crate::error::{Error, Fault, codes};
 use crate::outbox::View;
 use crate::processor::ProcessorCx;
+use crate::time::WallTime;
 
 use super::value::Item;
 
@@ -16,6 +17,8 @@ use super::value::Item;
 pub(super) const RECORD: &[&str] = &["key", "value", "headers", "record"];
 /// What an expression sees whose result must not depend on where the record lies.
 pub(super) const CONTENT: &[&str] = &["key", "value", "headers"];
+/// What an expression sees that gives the partition of a record.
+pub(super) const SINK: &[&str] = &["key", "value", "headers", "record", "partitions"];
 /// What an expression of a join sees.
 pub(super) const JOINED: &[&str] = &["key", "value", "headers", "record", "table"];
 /// What an expression sees that adds a record to an aggregate.
@@ -69,17 +72,24 @@ impl Expr {
 
     /// Its truth over a record.
     pub(super) fn holds(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> Result<bool, Error> {
-        let (headers, record) = self.surroundings(r, cx);
+        let (headers, record) = (self.headers(r), self.record(r, cx));
         let variables = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record)];
         self.cel.eval_bool(&variables).map_err(|why| self.failed(&why))
     }
 
     /// Its value over a record and what it met: in a `table`, or an `other` record.
     pub(super) fn of_joined(&self, r: &Item, met: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
-        let (headers, record) = self.surroundings(r, cx);
+        let (headers, record) = (self.headers(r), self.record(r, cx));
         let known = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record)];
         let variables = [known[0], known[1], known[2], known[3], ("table", met), ("other", met)];
         self.cel.eval(&variables).map_err(|why| self.failed(&why))
+    }
+
+    /// Its value over a record and how many partitions the topic has that it goes to.
+    pub(super) fn of_partitioned(&self, r: &Item, partitions: &Value, cx: &ProcessorCx<'_, '_>) -> Result<Value, Error> {
+        let (headers, record) = (self.headers(r), self.record(r, cx));
+        let known = [("key", &r.key), ("value", &r.value), ("headers", &headers), ("record", &record), ("partitions", partitions)];
+        self.of_named(&known)
     }
 
     /// Its value over named values alone.
@@ -123,16 +133,30 @@ impl Expr {
         f(&variables).map_err(|why| format!("{} {why}", self.place))
     }
 
-    /// Headers and origin, made only where they are read.
-    fn surroundings(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> (Value, Value) {
-        let headers = match self.cel.mentions("headers") {
-            true => {
-                let text = |h: &crate::record::Header| h.value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned());
-                r.headers.0.iter().map(|h| (h.name.clone(), text(h).map_or(Value::Null, Value::String))).collect()
-            }
-            false => Value::Null,
+    /// The time that it gives a record, from 1970 on: an RFC 3339 text or milliseconds.
+    pub(super) fn time_of(&self, r: &Item) -> Result<WallTime, Error> {
+        let headers = self.headers(r);
+        let time = match self.of_named(&[("key", &r.key), ("value", &r.value), ("headers", &headers)])? {
+            Value::Number(ms) => ms.as_i64(),
+            Value::String(text) => crate::dsl::millis(&text),
+            _ => None,
         };
-        let record = match cx.origin() {
+        let time = time.filter(|ms| *ms >= 0).map(WallTime);
+        time.ok_or_else(|| self.failed("does not give a time: RFC 3339 text or milliseconds, from 1970 on"))
+    }
+
+    /// Headers, made only where they are read.
+    fn headers(&self, r: &Item) -> Value {
+        if !self.cel.mentions("headers") {
+            return Value::Null;
+        }
+        let text = |h: &crate::record::Header| h.value.as_ref().map(|v| String::from_utf8_lossy(v).into_owned());
+        r.headers.0.iter().map(|h| (h.name.clone(), text(h).map_or(Value::Null, Value::String))).collect()
+    }
+
+    /// Where a record lies, made only where that is read.
+    fn record(&self, r: &Item, cx: &ProcessorCx<'_, '_>) -> Value {
+        match cx.origin() {
             Some(o) if self.cel.mentions("record") => json!({
                 "topic": o.tp.topic.as_str(),
                 "partition": o.tp.partition.0,
@@ -140,8 +164,7 @@ impl Expr {
                 "timestamp": r.timestamp.map(|t| t.to_string()),
             }),
             _ => Value::Null,
-        };
-        (headers, record)
+        }
     }
 
     pub(super) fn failed(&self, why: &str) -> Error {

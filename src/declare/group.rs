@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use crate::config::yaml::{Diagnostics, Fields, Name, Node};
 use crate::dsl::{
     EmitStrategy, Fold, Folding, Grouped, KGroupedStream, KStream, KTable, NamedStore, SessionWindows, SlidingWindows, TimeWindows,
+    UnlimitedWindows,
 };
 use crate::error::codes;
 use crate::serdes::{Serdes, Windowed};
+use crate::time::WallTime;
 
 use super::expr::{Expr, FOLD, MERGE, Made, RECORD};
 use super::shape;
@@ -37,6 +39,7 @@ pub(super) enum Cut {
     Grid(TimeWindows),
     Sliding(SlidingWindows),
     Session(SessionWindows),
+    Unlimited(UnlimitedWindows),
 }
 
 pub(super) fn group(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
@@ -75,6 +78,9 @@ impl Keeping {
             d.error(codes::BAD_VALUE, &fields.node.at, what);
             return None;
         }
+        if matches!(cut, Some(Some(Cut::Unlimited(_)))) {
+            endless(fields, emit, d)?;
+        }
         let store = NamedStore::named(&name.text);
         let store = if memory? { store.in_memory() } else { store };
         let store = if caching? { store.with_caching_enabled() } else { store };
@@ -85,6 +91,18 @@ impl Keeping {
         let emit = emit.map_or(Some(EmitStrategy::default()), |e| e)?;
         Some(Self { key, cut: cut.map_or(Some(None), |c| c.map(Some))?, emit, store })
     }
+}
+
+/// What can't be said of a window that never ends.
+fn endless(fields: &Fields<'_>, emit: Option<Option<EmitStrategy>>, d: &mut Diagnostics) -> Option<()> {
+    let closes = fields.get("emit").filter(|_| emit == Some(Some(EmitStrategy::OnWindowClose)));
+    for (node, what) in
+        [(closes, "`emit: close` would tell nothing"), (fields.get("retention"), "`retention` has no end to count from")]
+    {
+        let Some(node) = node else { continue };
+        d.error(codes::BAD_VALUE, &node.at, format!("an unlimited window never closes: {what}")).label("leave it out");
+    }
+    (closes.is_none() && !fields.has("retention")).then_some(())
 }
 
 /// Whether the file says yes; `None` where it says neither.
@@ -125,14 +143,17 @@ fn windowed(
     match cut {
         Cut::Grid(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.fold()),
         Cut::Sliding(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.fold()),
+        Cut::Unlimited(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.fold()),
         Cut::Session(w) => grouped.windowed_by(w).emit_strategy(emit).fold_by(store, Serdes::json(), how.folding()),
     }
 }
 
-/// A windowed table as a stream: its key is an object of the group's key and the window's bounds, null is what is there no more.
+/// A windowed table as a stream: its key is an object of the group's key and the window's bounds, null is what is there no more. A
+/// window that never ends has null for its end.
 pub(super) fn told(table: &KTable<Windowed<Value>, Value>) -> KStream<Value, Value> {
     table.to_stream().map(|k, v| {
-        let key = json!({ "key": k.key, "start": k.window.start.to_string(), "end": k.window.end.to_string() });
+        let end = (k.window.end < WallTime(i64::MAX)).then(|| k.window.end.to_string());
+        let key = json!({ "key": k.key, "start": k.window.start.to_string(), "end": end });
         (key, v.unwrap_or(Value::Null))
     })
 }
@@ -222,27 +243,49 @@ fn how(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<How> {
     }
 }
 
-/// `window`: exactly one of `size`, `sliding`, `session`.
+/// `window`: exactly one of `size`, `sliding`, `session`, `unlimited`.
 fn cut(node: &Node, d: &mut Diagnostics) -> Option<Cut> {
     let fields = shape::WINDOW.read(node, d)?;
     let mut span = |key: &str| fields.get(key).map_or(Some(None), |n| n.duration(d).map(Some));
     let (size, advance, sliding, session, grace) =
         (span("size")?, span("advance")?, span("sliding")?, span("session")?, span("grace")?);
-    let grace = grace.unwrap_or(Duration::ZERO);
-    if advance.is_some() && size.is_none() {
-        d.error(codes::BAD_VALUE, &node.at, "`advance` is for windows with a `size`");
-        return None;
+    let unlimited = given(&fields, "unlimited", d)?;
+    let start = fields.get("start").map_or(Some(None), |n| start(n, d).map(Some))?;
+    for (key, of, fits) in [("advance", "size", size.is_some()), ("start", "unlimited", unlimited), ("grace", "size", !unlimited)] {
+        if let (Some(n), false) = (fields.get(key), fits) {
+            let what = match key {
+                "grace" => "an unlimited window never closes: there is no `grace`".to_owned(),
+                _ => format!("`{key}` is for windows with `{of}`"),
+            };
+            d.error(codes::BAD_VALUE, &n.at, what).label("leave it out");
+            return None;
+        }
     }
-    match (size, sliding, session) {
-        (Some(size), None, None) => {
+    let grace = grace.unwrap_or(Duration::ZERO);
+    match (size, sliding, session, unlimited) {
+        (Some(size), None, None, false) => {
             let windows = TimeWindows::of_size_and_grace(size, grace);
             Some(Cut::Grid(advance.map_or(windows, |a| windows.advance_by(a))))
         }
-        (None, Some(difference), None) => Some(Cut::Sliding(SlidingWindows::of_time_difference_and_grace(difference, grace))),
-        (None, None, Some(gap)) => Some(Cut::Session(SessionWindows::of_inactivity_gap_and_grace(gap, grace))),
+        (None, Some(difference), None, false) => {
+            Some(Cut::Sliding(SlidingWindows::of_time_difference_and_grace(difference, grace)))
+        }
+        (None, None, Some(gap), false) => Some(Cut::Session(SessionWindows::of_inactivity_gap_and_grace(gap, grace))),
+        (None, None, None, true) => {
+            Some(Cut::Unlimited(start.map_or(UnlimitedWindows::of(), |at| UnlimitedWindows::of().start_on(at))))
+        }
         _ => {
-            d.error(codes::MISSING_KEY, &node.at, "a window has exactly one of `size`, `sliding`, `session`");
+            d.error(codes::MISSING_KEY, &node.at, "a window has exactly one of `size`, `sliding`, `session`, `unlimited`");
             None
         }
     }
+}
+
+fn start(node: &Node, d: &mut Diagnostics) -> Option<WallTime> {
+    let text = node.text(d)?;
+    let at = crate::dsl::millis(&text);
+    if at.is_none() {
+        d.error(codes::BAD_VALUE, &node.at, format!("`{text}` is no time")).label("RFC 3339, such as \"2026-01-01T00:00:00Z\"");
+    }
+    at.map(WallTime)
 }

@@ -9,6 +9,7 @@ mod join;
 mod request;
 mod shape;
 mod shape_state;
+mod sink;
 mod sources;
 mod steps;
 mod suppress;
@@ -96,6 +97,8 @@ fn topology(root: &Node, d: &mut Diagnostics) -> Option<StreamsBuilder> {
     Some(builder)
 }
 
+#[cfg(test)]
+mod edge_tests;
 #[cfg(test)]
 mod state_tests;
 #[cfg(test)]

@@ -37,6 +37,17 @@ pub(super) static SOURCE: Shape = Shape {
         Key::required("topic", Type::Text, "the topic; it keeps its own schema"),
         Key::new("key", FORMATS, "how keys are read; default string"),
         Key::required("value", FORMATS, "how values are read; avro finds the schema by id in the registry"),
+        Key::new(
+            "timestamp",
+            Type::Expression,
+            "the time of each record, over key, value, headers: RFC 3339 text or milliseconds; default its own",
+        ),
+        Key::new(
+            "on_bad_time",
+            Type::Word(&["dead_letter", "skip", "partition_time"]),
+            "with timestamp: what becomes of a record whose time can't be told; partition_time is the largest so far; default dead_letter",
+        ),
+        Key::new("wall_clock", Type::Boolean, "records have the time when they are read"),
         Key::new("schema", Type::Word(&["readback/work-request", "readback/approval"]), "records are requests or approvals"),
     ],
 };
@@ -144,12 +155,14 @@ pub(super) static AGGREGATE: Shape = Shape {
 
 pub(super) static WINDOW: Shape = Shape {
     name: "Window",
-    doc: "Exactly one of size, sliding, session.",
+    doc: "Exactly one of size, sliding, session, unlimited.",
     keys: &[
         Key::new("size", Type::Duration, "windows of a grid, this long"),
         Key::new("advance", Type::Duration, "one begins every so long; default size"),
         Key::new("sliding", Type::Duration, "windows around records, times at most this far apart"),
         Key::new("session", Type::Duration, "sessions that end after this long without a record"),
+        Key::new("unlimited", Type::Boolean, "one window for each key, which never ends"),
+        Key::new("start", Type::Text, "with unlimited: where it begins, RFC 3339; earlier records are in none; default 1970"),
         Key::new("grace", Type::Duration, "how long late records are waited for; default none"),
     ],
 };
@@ -162,6 +175,16 @@ pub(super) static SINK: Shape = Shape {
         Key::new("topic_of", Type::Expression, "the topic of each record; the topics must exist"),
         Key::new("key", FORMATS, "how keys are written; default string"),
         Key::new("value", FORMATS, "how values are written; default json"),
+        Key::new(
+            "partition",
+            Type::Expression,
+            "the number of the partition of each record, over key, value, headers, record, partitions (how many the topic has); null leaves it to the key",
+        ),
+        Key::new(
+            "partition_by",
+            Type::Expression,
+            "another key, written as keys are, that says the partition of each record; null leaves it to its own",
+        ),
     ],
 };
 

@@ -44,12 +44,22 @@ pub(super) static TABLE_JOIN: Shape = Shape {
 
 pub(super) static TABLE_GROUP: Shape = Shape {
     name: "TableGroup",
-    doc: "A table's entries folded by another key: exactly one of count, aggregate.",
+    doc: "A table's entries folded by another key: exactly one of count, reduce, aggregate.",
     keys: &[
         Key::required("by", Type::Expression, "the group's key, over key and value"),
         Key::new("key", FORMATS, "how the groups' keys are written in the store and on the way there; default string"),
         Key::new("count", Type::Boolean, "how many entries; a group that lost its last one keeps its zero"),
+        Key::new("reduce", Type::Map(&TABLE_REDUCE), "one of the entries' own values; the first is taken as it is"),
         Key::new("aggregate", Type::Map(&TABLE_AGGREGATE), "a value of another shape"),
+    ],
+};
+
+pub(super) static TABLE_REDUCE: Shape = Shape {
+    name: "TableReduce",
+    doc: "How values of a group become one of their kind: `with` takes one in, `without` takes it out again. Null deletes the group.",
+    keys: &[
+        Key::required("with", VALUE, "the value with one more entry, over key, value, aggregate"),
+        Key::required("without", VALUE, "the value without an entry that changed or went, over key, value, aggregate"),
     ],
 };
 

@@ -8,6 +8,8 @@ use crate::config::yaml::{Diagnostics, Fields, Name};
 use crate::dsl::{Consumed, Materialized};
 use crate::error::codes;
 
+use super::expr::{CONTENT, Expr};
+use super::group::given;
 use super::shape;
 use super::steps::{Handle, Steps};
 use super::tables::How;
@@ -39,7 +41,10 @@ pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnosti
                 if carries == Carries::Requests {
                     steps.builder.shared().request_source(topic.as_str().into(), values.clone());
                 }
-                Handle::Stream(steps.builder.stream(topic, Consumed::with(key.keys(), values)), carries)
+                match timed(Consumed::with(key.keys(), values), name, &source, d) {
+                    Some(consumed) => Handle::Stream(steps.builder.stream(topic, consumed), carries),
+                    None => Handle::Broken,
+                }
             }
             _ => Handle::Broken,
         };
@@ -70,6 +75,52 @@ pub(super) fn read(fields: &Fields<'_>, steps: &mut Steps<'_>, d: &mut Diagnosti
             None => Handle::Broken,
         };
         steps.name(name, handle, d);
+    }
+}
+
+/// What becomes of a record whose time can't be told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnBadTime {
+    /// It is a bad record, as one that can't be decoded.
+    DeadLetter,
+    /// It is passed over and counted.
+    Skip,
+    /// It has the largest time so far of its partition; where there is none yet, it is a bad record.
+    PartitionTime,
+}
+
+/// Where the times of a source come from.
+fn timed(
+    consumed: Consumed<Value, Value>,
+    name: &Name,
+    source: &Fields<'_>,
+    d: &mut Diagnostics,
+) -> Option<Consumed<Value, Value>> {
+    let wall = given(source, "wall_clock", d);
+    let words = [("dead_letter", OnBadTime::DeadLetter), ("skip", OnBadTime::Skip), ("partition_time", OnBadTime::PartitionTime)];
+    let on_bad = source.get("on_bad_time").map_or(Some(OnBadTime::DeadLetter), |n| n.one_of(&words, d));
+    let (wall, on_bad) = (wall?, on_bad?);
+    if let (Some(node), false) = (source.get("on_bad_time"), source.has("timestamp")) {
+        d.error(codes::BAD_VALUE, &node.at, "`on_bad_time` is for times that an expression gives")
+            .label("add `timestamp`, or leave it out");
+        return None;
+    }
+    match source.get("timestamp") {
+        None if wall => Some(consumed.wall_clock()),
+        None => Some(consumed),
+        Some(node) if wall => {
+            d.error(codes::BAD_VALUE, &node.at, "a record has one time").label("leave out `timestamp` or `wall_clock`");
+            None
+        }
+        Some(node) => {
+            let e = Expr::compile(node, CONTENT, &format!("{}.timestamp", name.text), d)?;
+            Some(consumed.timestamps_by(move |r, latest| match (e.time_of(r), on_bad) {
+                (Ok(time), _) => Ok(Some(time)),
+                (Err(_), OnBadTime::Skip) => Ok(None),
+                (Err(_), OnBadTime::PartitionTime) if latest.is_some() => Ok(latest),
+                (Err(e), _) => Err(e),
+            }))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::record::Headers;
 use crate::time::WallTime;
 
 /// A topology of `steps` over a few topics, with its driver.
-struct Run(TopologyTestDriver);
+pub(super) struct Run(pub(super) TopologyTestDriver);
 
 const HEAD: &str = r#"
 application: app
@@ -29,19 +29,19 @@ impl Run {
         Self(TopologyTestDriver::at(&declared.application, WallTime(0)).unwrap_or_else(|e| panic!("{e}")))
     }
     /// One record; a value of `-` is none.
-    fn feed(&mut self, topic: &str, key: &str, value: &str, at: i64) {
+    pub(super) fn feed(&mut self, topic: &str, key: &str, value: &str, at: i64) {
         let value = (value != "-").then_some(value.as_bytes());
         self.0.pipe(topic, Some(key.as_bytes()), value, Headers::new(), Some(WallTime(at))).unwrap_or_else(|e| panic!("{e}"));
     }
     /// What was written since the last look, as `key=value@time`.
-    fn told(&mut self, topic: &str) -> Vec<String> {
+    pub(super) fn told(&mut self, topic: &str) -> Vec<String> {
         let text = |bytes: Option<&bytes::Bytes>| bytes.map_or("-".to_owned(), |b| String::from_utf8_lossy(b).into_owned());
         let shown = |o: &crate::driver::Output| {
             format!("{}={}@{}", text(o.key.as_ref()), text(o.value.as_ref()), o.timestamp.map_or(-1, |t| t.0))
         };
         self.0.read_output(topic).iter().map(shown).collect()
     }
-    fn dead(&mut self) -> Vec<String> {
+    pub(super) fn dead(&mut self) -> Vec<String> {
         self.0.read_output("dead").iter().map(|o| o.headers.text("rb_dead_reason").unwrap_or_default().to_owned()).collect()
     }
 }
@@ -265,6 +265,83 @@ fn records_are_repartitioned_and_name_their_topic() {
     assert_eq!((run.told("red").len(), run.told("blue").len(), run.dead().len()), (1, 1, 1));
 }
 
+/// If this broke, a window without end would end, begin too early, or promise to tell something when it closes.
+#[test]
+fn an_unlimited_window_begins_and_never_ends() {
+    let windowed = |more: &str| {
+        format!(
+            "  - {{ name: ever, from: lines, group: {{ count: true, window: {{ unlimited: true, {more} }} }} }}\n  \
+             - {{ name: out, from: ever, to: {{ topic: out, key: json }} }}\n"
+        )
+    };
+    let mut run = Run::of(&windowed("start: \"1970-01-01T00:00:05Z\""));
+    for at in [4_999, 5_000, 9_000_000_000] {
+        run.feed("lines", "kim", "{}", at);
+    }
+    let key = r#"{"key":"kim","start":"1970-01-01T00:00:05.000Z","end":null}"#;
+    assert_eq!(run.told("out"), [format!("{key}=1@5000"), format!("{key}=2@9000000000")]);
+    for (more, why) in [
+        ("grace: 1s", "an unlimited window never closes: there is no `grace`"),
+        ("size: 1s", "exactly one of `size`, `sliding`, `session`, `unlimited`"),
+        ("start: soon", "`soon` is no time"),
+    ] {
+        let told = refused(&windowed(more));
+        assert!(told.contains(why) && told.contains("t.yaml:13"), "{told}");
+    }
+    let closing = windowed("").replace("} } }\n", "}, emit: close, retention: 1d } }\n");
+    let told = refused(&closing);
+    assert!(told.contains("`emit: close` would tell nothing") && told.contains("`retention` has no end to count from"), "{told}");
+    let start = refused("  - { name: ever, from: lines, group: { count: true, window: { size: 1s, start: x } } }\n");
+    assert!(start.contains("`x` is no time"), "{start}");
+}
+
+/// If this broke, a group would go on counting an entry that left it, or begin with something that nobody put in.
+#[test]
+fn a_group_of_entries_is_reduced_to_one_of_their_values() {
+    let mut run = Run::of(
+        r#"
+  - name: totals
+    from: users
+    table:
+      group: { by: value.team, reduce: { with: { team: value.team, n: aggregate.n + value.n }, without: "aggregate.n == value.n ? null : {'team': value.team, 'n': aggregate.n - value.n}" } }
+  - { name: out, from: totals, to: { topic: out } }
+"#,
+    );
+    run.feed("users", "kim", r#"{"team": "a", "n": 2}"#, 1);
+    run.feed("users", "lee", r#"{"team": "a", "n": 3}"#, 2);
+    run.feed("users", "kim", r#"{"team": "b", "n": 2}"#, 3);
+    run.feed("users", "lee", "-", 4);
+    let told = [
+        r#"a={"team":"a","n":2}@1"#,
+        r#"a={"team":"a","n":5}@2"#,
+        r#"a={"n":3,"team":"a"}@3"#,
+        r#"b={"team":"b","n":2}@3"#,
+        "a=-@4",
+    ];
+    assert_eq!(run.told("out"), told);
+    let two = refused(
+        "  - { name: t, from: users, table: { group: { by: value.team, count: true, reduce: { with: value, without: aggregate } } } }\n",
+    );
+    assert!(two.contains("exactly one of `count: true`, `reduce`, `aggregate`"), "{two}");
+}
+
+/// If this broke, a file would ask for a store in memory or a cache, and get neither without a word.
+#[test]
+fn a_view_is_not_told_how_to_keep_what_it_does_not_keep() {
+    let view = |more: &str| format!("  - {{ name: view, from: users, table: {{ filter: value.n > 1, {more} }} }}\n");
+    for key in ["memory: true", "caching: true", "caching: false"] {
+        let told = refused(&view(key));
+        let name = &key[..key.find(':').unwrap()];
+        let what = format!("`{name}` is about a store, and this step keeps none");
+        assert!(told.contains(&what) && told.contains("t.yaml:13") && told.contains("add `materialized: true`"), "{told}");
+    }
+    let by_key = refused("  - { name: met, from: users, table: { join: { table: regions, value: table }, memory: true } }\n");
+    assert!(by_key.contains("`memory` is about a store"), "{by_key}");
+    for kept in ["materialized: true, caching: true", "group: { by: key, count: true }, memory: true"] {
+        Run::of(&view(kept));
+    }
+}
+
 /// If this broke, a suppression or join that can't be meant would start, or be refused one mistake at a time.
 #[test]
 fn mistakes_are_told_with_their_places() {
@@ -321,7 +398,7 @@ fn mistakes_are_told_with_their_places() {
         "reads `headers`, which is not known here",
         "a join by a foreign key writes values of both tables, and the table of `from` is a view",
         "a join by a foreign key is inner or left",
-        "needs exactly one of `count: true`, `aggregate`",
+        "needs exactly one of `count: true`, `reduce`, `aggregate`",
         "this is no table",
         "a sink has exactly one of `topic`, `topic_of`",
         "t.yaml:38",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::config::yaml::{Diagnostics, Fields, Name, Node, nearest};
-use crate::dsl::{GlobalKTable, KStream, KTable, Produced, Repartitioned, StreamsBuilder};
+use crate::dsl::{GlobalKTable, KStream, KTable, Repartitioned, StreamsBuilder};
 use crate::error::codes;
 use crate::serdes::{Serdes, Windowed};
 
@@ -13,6 +13,7 @@ use super::agent::Pending;
 use super::expr::{Expr, Made, RECORD};
 use super::files::Files;
 use super::group::{group, told};
+use super::sink::to;
 use super::sources::Carries;
 use super::suppress::suppress;
 use super::value::Format;
@@ -356,24 +357,4 @@ fn repartition(s: &KStream<Value, Value>, carries: Carries, node: &Node, name: &
         None => how,
     };
     Some(Handle::Stream(s.repartition(how), carries))
-}
-
-fn to(s: &KStream<Value, Value>, node: &Node, name: &Name, d: &mut Diagnostics) -> Option<Handle> {
-    let fields = shape::SINK.read(node, d)?;
-    let key = Format::read(&fields, "key", Format::Text, d);
-    let value = Format::read(&fields, "value", Format::Json, d);
-    // A null value is a tombstone.
-    let (s, produced) = (s.named(&name.text), Produced::with(key.keys(), value.keys()));
-    match (fields.get("topic"), fields.get("topic_of")) {
-        (Some(topic), None) => s.to(topic.text(d)?, produced),
-        (None, Some(of)) => {
-            let e = Expr::compile(of, RECORD, &format!("{}.topic_of", name.text), d)?;
-            s.to_topic_by(move |r, cx| Ok(e.text_of(r, cx)?.into()), produced);
-        }
-        _ => {
-            d.error(codes::MISSING_KEY, &node.at, "a sink has exactly one of `topic`, `topic_of`");
-            return None;
-        }
-    }
-    Some(Handle::End)
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::config::yaml::{Diagnostics, Fields, Name, Node};
-use crate::dsl::{Grouped, KStream, KTable, Materialized, NamedStore};
-use crate::error::codes;
+use crate::dsl::{Grouped, KGroupedTable, KStream, KTable, Materialized, NamedStore};
+use crate::error::{Error, codes};
 use crate::serdes::Serdes;
 
 use super::expr::{ENTRY, Expr, FOLD, MATCHED, Made};
@@ -80,8 +80,10 @@ impl Steps<'_> {
         let filter = fields.get("filter").map(|n| Expr::compile(n, ENTRY, &format!("{}.filter", name.text), d));
         let value = fields.get("value").map(|n| Made::compile(n, ENTRY, &format!("{}.value", name.text), d));
         let keep = given(fields, "materialized", d);
+        let stores = keep != Some(false) || fields.has("group") || joins_by_foreign_key(fields);
+        let sound = stores || keeps_nothing(fields, d).is_some();
         // The rest is checked even where these have errors.
-        let sound = !matches!(filter, Some(None)) && !matches!(value, Some(None));
+        let sound = sound && !matches!(filter, Some(None)) && !matches!(value, Some(None));
         let table = viewed(&from.0, filter.flatten(), value.flatten());
         let table = match fields.get("join") {
             Some(node) => self.table_join((table, from.1), node, name, how?, d),
@@ -157,6 +159,21 @@ fn kept(name: &Name, key: Format, how: How) -> Materialized<Value, Value> {
     how.of(Materialized::named(&name.text, key.keys(), Serdes::json::<Value>()))
 }
 
+fn joins_by_foreign_key(fields: &Fields<'_>) -> bool {
+    let join = fields.get("join").and_then(|n| n.map(&mut Diagnostics::new()));
+    join.is_some_and(|entries| entries.iter().any(|(key, _)| key.text == "by"))
+}
+
+/// A view has no store that these could be about.
+fn keeps_nothing(fields: &Fields<'_>, d: &mut Diagnostics) -> Option<()> {
+    let about_stores: Vec<_> = ["memory", "caching"].into_iter().filter_map(|k| fields.get(k).map(|n| (k, n))).collect();
+    for (key, node) in &about_stores {
+        d.error(codes::BAD_VALUE, &node.at, format!("`{key}` is about a store, and this step keeps none: it reads through"))
+            .label("add `materialized: true` to keep it, or leave this out");
+    }
+    about_stores.is_empty().then_some(())
+}
+
 /// A table's entries, filtered and mapped: a view, which keeps nothing.
 fn viewed(table: &KTable<Value, Value>, filter: Option<Expr>, value: Option<Made>) -> KTable<Value, Value> {
     let table = match filter {
@@ -183,18 +200,10 @@ fn by_key(this: &KTable<Value, Value>, other: &KTable<Value, Value>, kind: Kind,
 /// Entries folded by another key.
 fn group(table: &KTable<Value, Value>, node: &Node, name: &Name, how: How, d: &mut Diagnostics) -> Option<Named> {
     let fields = shape_state::TABLE_GROUP.read(node, d)?;
-    let place = |key: &str| format!("{}.{key}", name.text);
     let key = Format::read(&fields, "key", Format::Text, d);
-    let by = fields.get("by").and_then(|n| Expr::compile(n, ENTRY, &place("by"), d));
-    let count = fields.get("count").map(|n| n.boolean(d));
-    let aggregate = fields.get("aggregate").map(|n| {
-        let folded = shape_state::TABLE_AGGREGATE.read(n, d)?;
-        let from = folded.get("from").and_then(|n| beginning(n, &place("from"), d));
-        let with = folded.get("with").and_then(|n| Made::compile(n, FOLD, &place("with"), d));
-        let without = folded.get("without").and_then(|n| Made::compile(n, FOLD, &place("without"), d));
-        Some((from?, with?, without?))
-    });
-    let by = by?;
+    let by = fields.get("by").and_then(|n| Expr::compile(n, ENTRY, &format!("{}.by", name.text), d));
+    let fold = Folded::read(&fields, name, d);
+    let (by, fold) = (by?, fold?);
     let grouped = table.group_with(
         move |k, v| Ok((by.of_named(&[("key", k), ("value", &v)])?, v)),
         Grouped::with(key.keys(), Serdes::json::<Value>()),
@@ -202,33 +211,75 @@ fn group(table: &KTable<Value, Value>, node: &Node, name: &Name, how: How, d: &m
     let store = NamedStore::named(&name.text);
     let store = if how.memory { store.in_memory() } else { store };
     let store = if how.caching { store.with_caching_enabled() } else { store };
-    let given = |v: Value| (!v.is_null()).then_some(v);
-    let folded = match (count, aggregate) {
-        (Some(Some(true)), None) => {
-            let number = |n: Option<Value>| n.as_ref().and_then(Value::as_i64).unwrap_or(0);
-            grouped.fold_by(
+    Some((fold.of(&grouped, store), key))
+}
+
+/// How the entries of a group become one value.
+enum Folded {
+    Count,
+    /// `from` is none where the first value is taken as it is.
+    Values {
+        from: Option<Value>,
+        with: Made,
+        without: Made,
+    },
+}
+
+impl Folded {
+    /// Exactly one of `count`, `reduce`, `aggregate`.
+    fn read(fields: &Fields<'_>, name: &Name, d: &mut Diagnostics) -> Option<Self> {
+        let place = |key: &str| format!("{}.{key}", name.text);
+        match (fields.get("count"), fields.get("reduce"), fields.get("aggregate")) {
+            (Some(node), None, None) => match node.boolean(d)? {
+                true => Some(Folded::Count),
+                false => {
+                    d.error(codes::BAD_VALUE, &node.at, "`count: false` keeps nothing").label("leave it out, or write true");
+                    None
+                }
+            },
+            (None, Some(node), None) => {
+                let folded = shape_state::TABLE_REDUCE.read(node, d)?;
+                let [with, without] = ["with", "without"].map(|k| folded.get(k).and_then(|n| Made::compile(n, FOLD, &place(k), d)));
+                Some(Folded::Values { from: None, with: with?, without: without? })
+            }
+            (None, None, Some(node)) => {
+                let folded = shape_state::TABLE_AGGREGATE.read(node, d)?;
+                let from = folded.get("from").and_then(|n| beginning(n, &place("from"), d));
+                let [with, without] = ["with", "without"].map(|k| folded.get(k).and_then(|n| Made::compile(n, FOLD, &place(k), d)));
+                Some(Folded::Values { from: Some(from?), with: with?, without: without? })
+            }
+            _ => {
+                let what = "a group of a table's entries needs exactly one of `count: true`, `reduce`, `aggregate`";
+                d.error(codes::MISSING_KEY, &fields.node.at, what);
+                None
+            }
+        }
+    }
+
+    fn of(self, grouped: &KGroupedTable<Value, Value>, store: NamedStore) -> KTable<Value, Value> {
+        let number = |n: Option<Value>| n.as_ref().and_then(Value::as_i64).unwrap_or(0);
+        match self {
+            Folded::Count => grouped.fold_by(
                 store,
                 Serdes::json(),
                 move |_, _, n| Ok(Some(json!(number(n) + 1))),
                 move |_, _, n| Ok(Some(json!(number(Some(n)) - 1))),
-            )
-        }
-        (None, Some(aggregate)) => {
-            let (from, with, without) = aggregate?;
-            let one = move |made: &Made, k: &Value, v: Value, a: &Value| {
-                made.of_named(&[("key", k), ("value", &v), ("aggregate", a)]).map(given)
-            };
-            grouped.fold_by(
+            ),
+            Folded::Values { from, with, without } => grouped.fold_by(
                 store,
                 Serdes::json(),
-                move |k, v, a| one(&with, k, v, a.as_ref().unwrap_or(&from)),
-                move |k, v, a| one(&without, k, v, &a),
-            )
+                move |k, v, sum| match sum.or_else(|| from.clone()) {
+                    Some(sum) => turned(&with, k, &v, &sum),
+                    None => Ok(Some(v)),
+                },
+                move |k, v, sum| turned(&without, k, &v, &sum),
+            ),
         }
-        _ => {
-            d.error(codes::MISSING_KEY, &node.at, "a group of a table's entries needs exactly one of `count: true`, `aggregate`");
-            return None;
-        }
-    };
-    Some((folded, key))
+    }
+}
+
+/// A group's value after an entry came or went; null is none.
+fn turned(made: &Made, key: &Value, value: &Value, sum: &Value) -> Result<Option<Value>, Error> {
+    let new = made.of_named(&[("key", key), ("value", value), ("aggregate", sum)])?;
+    Ok((!new.is_null()).then_some(new))
 }

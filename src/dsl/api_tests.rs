@@ -16,7 +16,7 @@ use crate::processor::{
 };
 use crate::record::Headers;
 use crate::serdes::{Serdes, Window};
-use crate::task::TaskError;
+use crate::task::{Dropped, TaskError};
 use crate::time::WallTime;
 
 fn read() -> Consumed<String, String> {
@@ -71,6 +71,7 @@ fn an_extractor_says_which_time_a_record_has() {
     h.advance(Duration::from_millis(5));
     h.feed_whole("now", Some("k".into()), Some("v".into()), Headers::new(), None).unwrap();
     assert_eq!(h.take("out"), ["k=70@70", "k=-1@70", "k=60@60", "k=v@5"]);
+    assert_eq!(h.dropped("KSTREAM-SOURCE-0000000000", Dropped::NoTime), 1, "x");
 }
 
 /// If this broke, stream time would follow times that the extractor replaced, and windows would close by the wrong clock.

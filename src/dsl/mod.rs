@@ -71,6 +71,7 @@ pub use table::KTable;
 pub use table_group::KGroupedTable;
 pub use windowed::{TimeWindowedKStream, Windowing};
 pub use windows::{EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows};
+pub(crate) use with::Goal;
 pub use with::{Consumed, Grouped, Joined, Materialized, Produced, Repartitioned};
 
 /// For [`params!`](crate::params): its users need not depend on it.

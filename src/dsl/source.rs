@@ -38,15 +38,18 @@ where
     let out = Outlets::<K, V>::new();
     let graph = &mut build.borrow_mut().graph;
     let node = graph.add("KSTREAM-SOURCE", name, Role::Source(vec![topic]), &[]);
-    let below = out.clone();
+    let (below, name) = (out.clone(), Arc::<str>::from(graph.name_of(node)));
     graph.source(
         node,
-        Arc::new(move |parts| Box::new(Source { consumed: consumed.clone(), latest: None, next: below.make(parts) })),
+        Arc::new(move |parts| {
+            Box::new(Source { name: name.clone(), consumed: consumed.clone(), latest: None, next: below.make(parts) })
+        }),
     );
     (node, out)
 }
 
 struct Source<K, V> {
+    name: Arc<str>,
     consumed: Consumed<K, V>,
     /// The largest time so far.
     latest: Option<WallTime>,
@@ -68,8 +71,13 @@ impl<K, V> Ingest for Source<K, V> {
                     Timestamps::OfRecord => {}
                     Timestamps::Wall => record.timestamp = Some(cx.now().wall),
                     Timestamps::Custom(f) => match f(&record, self.latest) {
-                        None => return Ok(()),
-                        at => record.timestamp = at,
+                        Ok(Some(at)) if at >= WallTime(0) => record.timestamp = Some(at),
+                        // As in Kafka Streams, no record has a time before 1970.
+                        Ok(_) => {
+                            cx.dropped(&self.name, Dropped::NoTime);
+                            return Ok(());
+                        }
+                        Err(e) => return cx.settle(Err(e.into())),
                     },
                 }
                 self.latest = self.latest.max(record.timestamp);

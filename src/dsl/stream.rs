@@ -17,7 +17,7 @@ use super::keeping::has_no_key;
 use super::outlets::{Each, End, Outlets};
 use super::source;
 use super::table::KTable;
-use super::with::{Consumed, Materialized, Produced, Repartitioned};
+use super::with::{Consumed, Goal, Materialized, Produced, Repartitioned};
 
 /// A stream of records. Handles are cheap; each use of one adds a branch of its own.
 pub struct KStream<K, V> {
@@ -299,7 +299,7 @@ impl<K, V> Sink<K, V> {
         let key = self.how.key.encode(&r.key, cx.target(topic))?;
         let value = self.how.value.encode(&r.value, cx.target(topic))?;
         let partition = match &self.how.partitioner {
-            Some(partition) => partition(&r.key, &r.value, self.partitions.get(topic).copied()),
+            Some(partition) => partition(r, Goal { topic, partitions: self.partitions.get(topic).copied() }, cx)?,
             None => None,
         };
         cx.emit(OutRecord {

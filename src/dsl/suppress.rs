@@ -124,9 +124,10 @@ impl<K: Clone + 'static, V: Clone + 'static> KTable<K, V> {
                 let closing = closing_above(build, self.node);
                 if closing.is_none() {
                     let name = &store.name;
-                    build
-                        .graph
-                        .problem(codes::BAD_VALUE, format!("`{name}` waits for windows to close, and no step above has windows"));
+                    build.graph.problem(
+                        codes::BAD_VALUE,
+                        format!("`{name}` waits for windows to close, and no step above has windows that do"),
+                    );
                 }
                 let Closing { grace, end_belongs } = closing.unwrap_or(Closing { grace: Duration::ZERO, end_belongs: false });
                 Held::UntilClose { window, grace: millis(grace), end_belongs }

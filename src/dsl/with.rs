@@ -2,15 +2,25 @@
 
 use std::sync::Arc;
 
-use crate::ids::Partition;
-use crate::processor::Record;
+use crate::error::Error;
+use crate::ids::{Partition, TopicName};
+use crate::processor::{ProcessorCx, Record};
 use crate::serdes::SerdeRef;
 use crate::time::WallTime;
 
-/// Says which partition a record goes to, given how many the topic has, where that is known; `None` leaves it to the key.
-pub(super) type Partitioner<K, V> = Arc<dyn Fn(&K, &V, Option<u32>) -> Option<Partition> + Send + Sync>;
+/// Says which partition of a topic a record goes to; `None` leaves it to the key.
+pub(super) type Partitioner<K, V> =
+    Arc<dyn Fn(&Record<K, V>, Goal<'_>, &ProcessorCx<'_, '_>) -> Result<Option<Partition>, Error> + Send + Sync>;
 /// Says which time a record has, given its partition's largest time so far; `None` passes the record over.
-pub(super) type Custom<K, V> = Arc<dyn Fn(&Record<K, V>, Option<WallTime>) -> Option<WallTime> + Send + Sync>;
+pub(super) type Custom<K, V> = Arc<dyn Fn(&Record<K, V>, Option<WallTime>) -> Result<Option<WallTime>, Error> + Send + Sync>;
+
+/// The topic that a record goes to.
+#[derive(Clone, Copy)]
+pub(crate) struct Goal<'a> {
+    pub(crate) topic: &'a TopicName,
+    /// How many partitions it has, where that is known.
+    pub(crate) partitions: Option<u32>,
+}
 
 /// Where the time of a source's records comes from.
 #[doc(alias = "default.timestamp.extractor")]
@@ -81,12 +91,20 @@ serdes_of! {
 }
 
 impl<K, V> Consumed<K, V> {
-    /// Times from what records hold: `f` gets the record and the largest time so far of its partition. `None` passes the record
-    /// over, so a bad time can be refused, guessed or skipped.
+    /// Times from what records hold: `f` gets the record and the largest time so far of its partition. `None`, or a time before
+    /// 1970, passes the record over and counts it as dropped, so a bad time can be skipped or guessed.
     #[must_use]
     #[doc(alias = "withTimestampExtractor")]
     #[doc(alias = "TimestampExtractor")]
     pub fn timestamps(mut self, f: impl Fn(&Record<K, V>, Option<WallTime>) -> Option<WallTime> + Send + Sync + 'static) -> Self {
+        self.times = Timestamps::Custom(Arc::new(move |r, latest| Ok(f(r, latest))));
+        self
+    }
+    /// As [`Self::timestamps`], by a function that can fail: then the record is bad.
+    pub(crate) fn timestamps_by(
+        mut self,
+        f: impl Fn(&Record<K, V>, Option<WallTime>) -> Result<Option<WallTime>, Error> + Send + Sync + 'static,
+    ) -> Self {
         self.times = Timestamps::Custom(Arc::new(f));
         self
     }
@@ -105,6 +123,14 @@ impl<K, V> Produced<K, V> {
     #[must_use]
     #[doc(alias = "StreamPartitioner")]
     pub fn partitioner(mut self, f: impl Fn(&K, &V, Option<u32>) -> Option<Partition> + Send + Sync + 'static) -> Self {
+        self.partitioner = Some(Arc::new(move |r, goal, _| Ok(f(&r.key, &r.value, goal.partitions))));
+        self
+    }
+    /// As [`Self::partitioner`], by a function of the whole record that can fail.
+    pub(crate) fn partitioner_by(
+        mut self,
+        f: impl Fn(&Record<K, V>, Goal<'_>, &ProcessorCx<'_, '_>) -> Result<Option<Partition>, Error> + Send + Sync + 'static,
+    ) -> Self {
         self.partitioner = Some(Arc::new(f));
         self
     }

@@ -67,6 +67,8 @@ pub enum Dropped {
     NullKey,
     /// It has no value to be joined.
     NullValue,
+    /// Its source found no time for it, or one before 1970.
+    NoTime,
 }
 
 impl Dropped {
@@ -76,6 +78,7 @@ impl Dropped {
             Dropped::Late => "late",
             Dropped::NullKey => "null_key",
             Dropped::NullValue => "null_value",
+            Dropped::NoTime => "no_time",
         }
     }
 }
