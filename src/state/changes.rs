@@ -98,15 +98,14 @@ impl Changes {
         }
     }
 
-    /// Keeps them in key order from now on.
-    pub(super) fn sort(&mut self) -> &Sorted {
-        if let Changes::Hashed(map, _) = self {
-            *self = Changes::Sorted(Arc::new(std::mem::take(map).into_iter().collect()));
-        }
-        match self {
-            Changes::Sorted(map) => map,
-            Changes::Hashed(..) => unreachable!("it was sorted above"),
-        }
+    /// Keeps them in key order from now on. Whoever holds on to the answer makes the next write copy it.
+    pub(super) fn sort(&mut self) -> Arc<Sorted> {
+        let sorted = match self {
+            Changes::Hashed(map, _) => Arc::new(std::mem::take(map).into_iter().collect()),
+            Changes::Sorted(map) => return map.clone(),
+        };
+        *self = Changes::Sorted(Arc::clone(&sorted));
+        sorted
     }
 }
 
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(hashed.in_order(), sorted.in_order());
         assert!(hashed.in_order().is_sorted_by_key(|(key, _)| *key));
         assert_eq!((hashed.len(), hashed.get(b"no")), (300, None));
-        assert_eq!(hashed.sort(), &*sorted.as_sorted());
+        assert_eq!(hashed.sort(), sorted.as_sorted());
         assert!(matches!(hashed, Changes::Sorted(_)));
     }
 }

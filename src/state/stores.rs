@@ -1,9 +1,10 @@
 //! The stores of one task, as the task and the runtime see them: open overlay over queued overlays over cache over engine.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 
 use crate::ids::{Partition, StoreName, Tp};
 use crate::offset::NextOffset;
@@ -39,8 +40,8 @@ struct Store {
     spec: StoreSpec,
     table: Table,
     open: Overlay,
-    /// Keys that were written and not logged yet, where the store is cached.
-    unlogged: BTreeSet<Bytes>,
+    /// Keys that were written and not logged yet, where the store is cached. By hash: most writes find their key there already.
+    unlogged: HashSet<Bytes, RandomState>,
     cache: Option<ObjectCache>,
     mark: Option<Mark>,
 }
@@ -141,7 +142,9 @@ impl TaskStores {
         for i in 0..self.stores.len() {
             let s = &mut self.stores[i];
             let Some(tp) = s.changelog(self.partition) else { continue };
-            for key in std::mem::take(&mut s.unlogged) {
+            let mut keys: Vec<Bytes> = s.unlogged.drain().collect();
+            keys.sort_unstable();
+            for key in keys {
                 let value = self.stores[i].open.get(&key).cloned().flatten();
                 if value.is_some() || self.committed_value(StoreId(i), &key)?.is_some() {
                     changes.push(Change { tp: tp.clone(), key, value });
@@ -319,7 +322,7 @@ impl TaskStores {
 
 impl Store {
     fn new(spec: StoreSpec, table: Table, cache: Option<ObjectCache>, mark: Option<Mark>) -> Self {
-        Self { spec, table, open: Overlay::default(), unlogged: BTreeSet::new(), cache, mark }
+        Self { spec, table, open: Overlay::default(), unlogged: HashSet::default(), cache, mark }
     }
     fn drop_open(&mut self) {
         self.open.clear();
