@@ -2,7 +2,7 @@
 
 use crate::error::codes;
 use crate::ids::{Partition, TopicName, partition_of};
-use crate::intents::dead::Death;
+use crate::intents::dead::{Buried, Death};
 use crate::intents::headers as names;
 use crate::intents::{Claim, Control, Intent, ResultRecord, Return, WorkRequest};
 use crate::outbox::{DeadLetter, cut};
@@ -87,22 +87,11 @@ impl Sinks {
     /// Writes a record that can't be read to the dead letters, its bytes as they came. A reason from an earlier round is
     /// replaced, so that a record that is replayed and fails again does not grow (C100).
     pub fn undecodable(&self, record: &InRecord, words: &str, cx: &mut TxCx<'_>) -> Result<(), TaskError> {
-        let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
-        tracing::warn!(code = %codes::UNDECODABLE, %origin, "a record can't be read and goes to the dead letters");
+        tracing::warn!(code = %codes::UNDECODABLE, origin = %record.tp, offset = %record.offset, "a record can't be read and goes to the dead letters");
         let Some(sink) = &self.dead_letters else { return Ok(()) };
-        let (code, time) = (codes::UNDECODABLE, record.timestamp);
-        let death = Death { code, reason: &cut(words), origin: &origin, at: cx.now().wall, time };
-        let headers = death.on(record.headers.clone());
-        let key = record.key.clone().unwrap_or_default();
-        let letter = OutRecord {
-            topic: &sink.topic,
-            partition: Some(crate::ids::partition_of(&key, sink.partitions)),
-            timestamp: Some(death.at),
-            key: record.key.as_deref(),
-            value: record.value.as_deref(),
-            headers: Some(&headers),
-        };
-        cx.bury(code, letter)
+        let letter = Buried::of(record, codes::UNDECODABLE, &cut(words), cx.now().wall);
+        let partition = partition_of(record.key.as_deref().unwrap_or_default(), sink.partitions);
+        cx.bury(codes::UNDECODABLE, letter.on(&sink.topic, Some(partition)))
     }
 }
 

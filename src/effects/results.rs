@@ -2,7 +2,7 @@
 
 use crate::error::Code;
 use crate::ids::{OperationId, OperationKey, StepName, TopicName, partition_of};
-use crate::intents::dead::Death;
+use crate::intents::dead::Buried;
 use crate::intents::{AckLevel, Control, Cost, ResultKind, ResultRecord, Return, ReturnKind, Status, headers};
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::internal::{self, Wire};
@@ -72,19 +72,9 @@ pub fn bury(
 ) -> Result<(), TaskError> {
     tracing::warn!(%code, operation = %op, origin = %record.tp, offset = %record.offset, reason, "dead letter");
     let Some(sink) = config.dead_letters.get(step) else { return Ok(()) };
-    let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
-    let death = Death { code, reason, origin: &origin, at: cx.now().wall, time: record.timestamp };
-    let mut h = death.on(record.headers.clone());
-    h.set(headers::DEAD_STEP, step.to_string());
-    let letter = OutRecord {
-        topic: &sink.topic,
-        partition: Some(partition_of(op.root().as_str().as_bytes(), sink.partitions)),
-        timestamp: Some(death.at),
-        key: record.key.as_deref(),
-        value: record.value.as_deref(),
-        headers: Some(&h),
-    };
-    cx.bury(code, letter)
+    let letter = Buried::of(record, code, reason, cx.now().wall).with(headers::DEAD_STEP, step.to_string());
+    let partition = partition_of(op.root().as_str().as_bytes(), sink.partitions);
+    cx.bury(code, letter.on(&sink.topic, Some(partition)))
 }
 
 /// What the operation's record in the stream unit is told.

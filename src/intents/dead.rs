@@ -1,7 +1,8 @@
 //! What a dead letter says of its death, in headers; the same from every part that gives a record up.
 
 use crate::error::Code;
-use crate::record::Headers;
+use crate::ids::{Partition, TopicName};
+use crate::record::{Headers, InRecord, OutRecord};
 use crate::time::WallTime;
 
 use super::headers as names;
@@ -40,5 +41,39 @@ impl Death<'_> {
             .with(names::DEAD_REASON, self.reason.to_owned())
             .with(names::DEAD_ORIGIN, self.origin.to_owned())
             .with(names::DEAD_AT, self.at.0.to_string())
+    }
+}
+
+/// A record that goes to the dead letters as it came, with how it died in its headers.
+#[derive(Clone, Debug)]
+pub struct Buried<'a> {
+    record: &'a InRecord,
+    headers: Headers,
+    at: WallTime,
+}
+
+impl<'a> Buried<'a> {
+    /// A record that can't be used, found out `at` this time; `reason` holds no payload.
+    pub fn of(record: &'a InRecord, code: Code, reason: &str, at: WallTime) -> Self {
+        let origin = format!("{}/{}/{}", record.tp.topic, record.tp.partition, record.offset);
+        let death = Death { code, reason, origin: &origin, at, time: record.timestamp };
+        Self { record, headers: death.on(record.headers.clone()), at }
+    }
+    /// With one more header, in place of what it said before.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: String) -> Self {
+        self.headers.set(name, value);
+        self
+    }
+    /// As a record to emit.
+    pub fn on<'b>(&'b self, topic: &'b TopicName, partition: Option<Partition>) -> OutRecord<'b> {
+        OutRecord {
+            topic,
+            partition,
+            timestamp: Some(self.at),
+            key: self.record.key.as_deref(),
+            value: self.record.value.as_deref(),
+            headers: Some(&self.headers),
+        }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::{Code, Error, Fault};
 use crate::ids::{TaskId, TopicName};
-use crate::intents::dead::Death;
+use crate::intents::dead::Buried;
 use crate::record::{Headers, InRecord, OutRecord};
 use crate::serdes::{AvroCodec, Raw, Target};
 use crate::state::{CacheBudget, Globals, Scan, StoreId, Stored};
@@ -159,18 +159,8 @@ impl<'a, 't> ProcessorCx<'a, 't> {
         let (BadRecords::DeadLetter(topic), Some(record)) = (&self.environment.bad, self.origin) else {
             return Err(failed().next("name a `dead_letters` topic to go on without such records").into());
         };
-        let origin = self.origin_text().unwrap_or_default();
-        let death = Death { code, reason, origin: &origin, at: self.tx.now().wall, time: record.timestamp };
-        let headers = death.on(record.headers.clone());
-        let letter = OutRecord {
-            topic,
-            partition: None,
-            timestamp: Some(death.at),
-            key: record.key.as_deref(),
-            value: record.value.as_deref(),
-            headers: Some(&headers),
-        };
-        self.tx.bury(code, letter)
+        let letter = Buried::of(record, code, reason, self.tx.now().wall);
+        self.tx.bury(code, letter.on(topic, None))
     }
 
     /// Where a node ends: what one record is to blame for is put aside as declared, any other error stops the thread. Each node
