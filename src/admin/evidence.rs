@@ -8,12 +8,15 @@ use crate::effects::Phase;
 use crate::error::{Code, codes};
 use crate::ids::OperationKey;
 use crate::intents::{CallState, CallUndo, Decided, Deed, PlanCall, PolicyWord, Status, UndoState, Via};
-use crate::outbox::{OperationRecord, Role};
+use crate::outbox::OperationRecord;
 use crate::time::WallTime;
 
 use super::views::Seen;
 
+mod around;
 pub mod timeline;
+
+pub use around::{Around, Compensation, ModelCall, Stands};
 
 /// When the operation last changed its status, as far as the records tell.
 pub fn changed_at(seen: &Seen) -> WallTime {
@@ -46,54 +49,16 @@ pub fn resource(seen: &Seen) -> (String, Option<String>) {
 }
 
 /// As `readback ops show --output json` has it; the API shows the same and more.
-pub fn as_json(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>) -> serde_json::Value {
+pub fn as_json(key: &OperationKey, seen: &Seen, around: &Around) -> serde_json::Value {
     let (code, detail) = why(seen);
     let (resource, resource_version) = resource(seen);
     json!({
         "schema": "readback.operation/1", "operation": key.operation, "tenant": key.tenant, "step": key.step,
         "status": seen.status().map_or("held", Status::word), "version": seen.version(), "resource": resource,
         "resource_version": resource_version, "code": code, "detail": detail, "look_at": look_at(seen),
-        "timeline": timeline::steps(seen, model), "decisions": decisions(seen), "model_call": model, "calls": calls(seen), "undo": undo(seen),
+        "timeline": timeline::steps(seen, around), "decisions": decisions(seen), "model_call": around.model, "calls": calls(seen), "undo": undo(seen),
+        "undone_by": around.undone_by, "undoing": around.undoing,
     })
-}
-
-/// The model call of an operation: an operation of its own, `<id>.plan`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub struct ModelCall {
-    /// Its operation.
-    pub operation: String,
-    /// Its step.
-    pub step: String,
-    /// Where it stands.
-    pub status: String,
-    /// Why it stands there.
-    pub code: Option<String>,
-    /// In words.
-    pub detail: Option<String>,
-}
-
-impl ModelCall {
-    /// As its own records have it.
-    pub fn of(key: &OperationKey, seen: &Seen) -> Self {
-        let (code, detail) = why(seen);
-        let status = seen.status().map_or("held", Status::word).to_owned();
-        Self { operation: key.operation.to_string(), step: key.step.to_string(), status, code, detail }
-    }
-}
-
-/// The model call of this operation, where it has one: as `look` finds it, or else as its own record knows how it ended.
-pub fn model_call(seen: &Seen, look: impl FnOnce(&OperationKey) -> Option<ModelCall>) -> Option<ModelCall> {
-    let record = seen.record.as_ref()?;
-    let plan = record.derived(Role::Plan)?;
-    let key = OperationKey { operation: plan.operation_id.clone(), step: plan.step.clone(), ..record.key() };
-    let known = || ModelCall {
-        operation: key.operation.to_string(),
-        step: key.step.to_string(),
-        status: plan.end.map_or("under_way", Status::word).to_owned(),
-        code: None,
-        detail: None,
-    };
-    Some(look(&key).unwrap_or_else(known))
 }
 
 /// One decision of a person, as it is shown.
@@ -186,10 +151,16 @@ pub fn undo(seen: &Seen) -> &[CallUndo] {
 }
 
 /// Each call of its plan, with how it is undone in words.
-pub fn calls_and_undo(r: &OperationRecord) -> impl Iterator<Item = (&PlanCall, Option<String>)> {
+pub fn calls_and_undo<'a>(r: &'a OperationRecord, around: &'a Around) -> impl Iterator<Item = (&'a PlanCall, Option<String>)> {
     let undoing = r.undo.as_ref().filter(|u| u.stopped || !r.status.is_end());
     let undo = move |i: usize| undoing.and_then(|u| Some((u.stopped, u.calls.get(i)?)));
-    r.calls.iter().enumerate().map(move |(i, call)| (call, undo(i).and_then(|(stopped, undo)| undo_words(call, undo, stopped))))
+    r.calls.iter().enumerate().map(move |(i, call)| {
+        let words = undo(i).and_then(|(stopped, undo)| match around.undoing(&undo.operation_id) {
+            Some(parked) if parked.waits_for_a_person() => Some(parked.words.clone()),
+            _ => undo_words(call, undo, stopped),
+        });
+        (call, words)
+    })
 }
 
 /// What becomes, or would become, of what a call did, in words; nothing where it did nothing.

@@ -241,9 +241,8 @@ pub fn run<C: Cluster>(args: &OpsArgs, cluster: &C, format: Format) -> Result<Ex
         }
         What::Show { operation, tenant } => {
             let (key, seen) = one(&operations, operation, tenant.as_deref())?;
-            let of = |key: &OperationKey| operations.seen.get(key).map(|plan| evidence::ModelCall::of(key, plan));
-            let model = evidence::model_call(seen, of);
-            timeline::show(key, seen, model.as_ref(), now, format)?;
+            let look = |key: &OperationKey| operations.seen.get(key).map(evidence::Stands::of);
+            timeline::show(key, seen, &evidence::Around::of(key, seen, look), now, format)?;
             Ok(ExitCode::SUCCESS)
         }
         What::Watch { operation, tenant, status, limit } => {

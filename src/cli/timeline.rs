@@ -1,7 +1,7 @@
 //! One operation on the screen: its head, its timeline with evidence for each step, and what to do next.
 
 use crate::admin::evidence::timeline::{Kind, Step, steps};
-use crate::admin::evidence::{ModelCall, as_json, changed_at, look_at, resource, why};
+use crate::admin::evidence::{Around, as_json, changed_at, look_at, resource, why};
 use crate::admin::views::Seen;
 use crate::effects::Phase;
 use crate::error::Result;
@@ -18,16 +18,16 @@ const WIDTH: u128 = 64;
 /// The least places of a step's name.
 const NAMES: usize = 12;
 
-/// Prints one operation, with its model call where it has one.
-pub fn show(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>, now: WallTime, format: Format) -> Result<()> {
+/// Prints one operation, with what stands around it.
+pub fn show(key: &OperationKey, seen: &Seen, around: &Around, now: WallTime, format: Format) -> Result<()> {
     match format {
-        Format::Json => println!("{}", as_json(key, seen, model)),
-        Format::Table => print!("{}", as_text(key, seen, model, now)),
+        Format::Json => println!("{}", as_json(key, seen, around)),
+        Format::Table => print!("{}", as_text(key, seen, around, now)),
     }
     Ok(())
 }
 
-fn as_text(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>, now: WallTime) -> String {
+fn as_text(key: &OperationKey, seen: &Seen, around: &Around, now: WallTime) -> String {
     let call = seen.ledger.as_ref().map(|l| format!("{}#{}", l.contract, l.call));
     let resource = match resource(seen) {
         (resource, Some(version)) => format!("{resource} version {version}"),
@@ -43,11 +43,17 @@ fn as_text(key: &OperationKey, seen: &Seen, model: Option<&ModelCall>, now: Wall
     if let Some(detail) = detail {
         text += &format!("{detail}   {}\n", code.unwrap_or_default());
     }
-    if let Some(m) = model {
+    if let Some(undo) = &around.undone_by {
+        text += &format!("{}\n", undo.words);
+    }
+    for undo in around.undoing.iter().filter(|u| u.waits_for_a_person()) {
+        text += &format!("{} waits for a person\n", undo.operation);
+    }
+    if let Some(m) = &around.model {
         let why = [&m.detail, &m.code].into_iter().flatten().map(|w| format!(" · {w}")).collect::<String>();
         text += &format!("its model call {} · {}{why}\n", m.operation, toned(&m.status, tone_of(&m.status)));
     }
-    let steps = steps(seen, model);
+    let steps = steps(seen, around);
     text += &picture(&steps, seen.status().is_some_and(|s| s.is_end()), now);
     text + &listed(&steps) + &next_steps(key, seen)
 }
@@ -131,6 +137,7 @@ fn next_steps(key: &OperationKey, seen: &Seen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::evidence::Stands;
     use crate::effects::{LedgerRecord, VersionRead, VersionState};
 
     /// If this broke, the person who must decide would not be told where to look, on what the plan was made, or with which
@@ -146,7 +153,7 @@ mod tests {
         ledger.version_read =
             Some(VersionRead { attempt: 1, tries: 1, at: WallTime(1_000), state: VersionState::Other, shown: Some("5".into()) });
         let seen = Seen { record: None, ledger: Some(ledger) };
-        let text = as_text(&key, &seen, None, WallTime(61_000));
+        let text = as_text(&key, &seen, &Around::default(), WallTime(61_000));
         for part in [
             "op-1 · acme · orders#create · order/A-1 version 4 · parked",
             "nothing can prove what happened   RB0235",
@@ -159,12 +166,24 @@ mod tests {
         }
         let mut ledger = seen.ledger.clone().expect("one");
         (ledger.phase, ledger.end, ledger.closed_at) = (Phase::Ended, Some(Status::Superseded), Some(WallTime(60_000)));
-        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger.clone()) }, None, WallTime(61_000));
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger.clone()) }, &Around::default(), WallTime(61_000));
         assert!(text.contains("compensation op-1.undo"), "{text}");
         ledger.operation_id = ledger.operation_id.undo();
-        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger) }, None, WallTime(61_000));
+        let text = as_text(&key, &Seen { record: None, ledger: Some(ledger) }, &Around::default(), WallTime(61_000));
         assert!(text.contains("undoes       op-1\n"), "{text}");
-        assert_eq!(as_json(&key, &seen, None)["look_at"], "https://orders.internal/console?ref=5be2");
+        let look = |key: &OperationKey| {
+            (key.operation.as_str() == "op-1.undo").then(|| Stands {
+                status: Some(Status::Parked),
+                since: WallTime(61_000),
+                code: None,
+                detail: None,
+            })
+        };
+        let around = Around::of(&key, &seen, look);
+        let text = as_text(&key, &seen, &around, WallTime(61_000));
+        assert!(text.contains("its undoing waits for a person: op-1.undo is parked\n"), "{text}");
+        assert_eq!(as_json(&key, &seen, &around)["undone_by"]["operation"], "op-1.undo");
+        assert_eq!(as_json(&key, &seen, &Around::default())["look_at"], "https://orders.internal/console?ref=5be2");
     }
 
     /// If this broke, the picture would show another order or another wait than there was.

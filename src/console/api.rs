@@ -187,7 +187,7 @@ fn answer(console: &Console, call: Call, asked: &Asked) -> Result<Response> {
             let (tenant, step) = place(&asked.query)?;
             let listed = console.one(operation, tenant.as_deref(), step.as_deref())?;
             let seen = console.evidence(&listed.key)?;
-            json(&Operation::of(&listed.key, &seen, console.model_call(&seen)))
+            json(&Operation::of(&listed.key, &seen, &console.around(&listed.key, &seen)))
         }
         Call::Session => json(&session(who.as_ref())),
         Call::DeadLetters => json(&letters::list(console, &Paging::parse(&asked.query)?)?),

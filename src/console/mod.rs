@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::evidence::{self, ModelCall};
+use crate::admin::evidence::{Around, Stands};
 use crate::admin::views::Seen;
 use crate::config::{Net, OidcSection, ProcessConfig, SecretRef, Setting};
 use crate::error::{Error, Fault, Result, codes};
@@ -290,12 +290,11 @@ impl Console {
             .next("look again"))
     }
 
-    /// The model call of an operation, as the tail has it.
-    pub fn model_call(&self, seen: &Seen) -> Option<ModelCall> {
-        evidence::model_call(seen, |key| {
+    /// What stands around an operation, as the tail has it.
+    pub fn around(&self, key: &OperationKey, seen: &Seen) -> Around {
+        Around::of(key, seen, |key| {
             let l = self.one(key.operation.as_str(), Some(key.tenant.as_str()), Some(key.step.as_str())).ok()?;
-            let (operation, step, status) = (key.operation.to_string(), key.step.to_string(), l.word().to_owned());
-            Some(ModelCall { operation, step, status, code: l.code, detail: l.detail })
+            Some(Stands { status: l.status, code: l.code, detail: l.detail, since: l.changed_at })
         })
     }
 

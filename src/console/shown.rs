@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::evidence::timeline::{self, Step};
-use crate::admin::evidence::{self, Decision, ModelCall};
+use crate::admin::evidence::{self, Around, Compensation, Decision, ModelCall};
 use crate::admin::views::{Seen, refusal};
 use crate::effects::{Attempt, AttemptState, LedgerRecord};
 use crate::error::Code;
@@ -97,6 +97,10 @@ pub struct Operation {
     pub decisions: Vec<Decision>,
     /// The model call that its plan comes of.
     pub model_call: Option<ModelCall>,
+    /// What undoes it, where that was ordered.
+    pub undone_by: Option<Compensation>,
+    /// What undoes the calls of its plan, as far as that was ordered.
+    pub undoing: Vec<Compensation>,
     /// Who asked.
     pub requester: Option<String>,
     /// What is to be done.
@@ -253,8 +257,8 @@ pub fn settles_at(l: &LedgerRecord) -> Option<WallTime> {
 }
 
 impl Operation {
-    /// As it stands, with its model call where it has one.
-    pub fn of(key: &OperationKey, seen: &Seen, model_call: Option<ModelCall>) -> Self {
+    /// As it stands, with what stands around it.
+    pub fn of(key: &OperationKey, seen: &Seen, around: &Around) -> Self {
         let (code, detail) = evidence::why(seen);
         let (resource, resource_version) = evidence::resource(seen);
         let (record, ledger) = (seen.record.as_ref(), seen.ledger.as_ref());
@@ -272,9 +276,11 @@ impl Operation {
             code,
             detail,
             look_at: evidence::look_at(seen).map(str::to_owned),
-            timeline: timeline::steps(seen, model_call.as_ref()),
+            timeline: timeline::steps(seen, around),
             decisions: evidence::decisions(seen),
-            model_call,
+            model_call: around.model.clone(),
+            undone_by: around.undone_by.clone(),
+            undoing: around.undoing.clone(),
             requester: record.map(|r| r.request.requester.clone()).or_else(|| ledger.map(|l| l.requester.clone())),
             action: record.map(|r| r.request.action.clone()).or_else(|| ledger.map(|l| l.action.clone())),
             deadline: record.map(|r| r.request.deadline.0).or_else(|| ledger.map(|l| l.deadline.0)),
@@ -301,7 +307,7 @@ impl Operation {
             evidence: ledger.and_then(|l| l.evidence.clone()),
             flags: ledger.map(|l| l.flags.iter().map(word).collect()).unwrap_or_default(),
             commands: commands(seen),
-            calls: record.map(|r| evidence::calls_and_undo(r).map(called).collect()).unwrap_or_default(),
+            calls: record.map(|r| evidence::calls_and_undo(r, around).map(called).collect()).unwrap_or_default(),
         }
     }
 }

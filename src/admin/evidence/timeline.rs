@@ -10,7 +10,7 @@ use crate::intents::{AnswerClass, ApprovalUse, Cost, Decided, Deed, PlanCall, St
 use crate::outbox::{OperationRecord, Role};
 use crate::time::WallTime;
 
-use super::{ModelCall, call_stands, calls_and_undo, code_text, short};
+use super::{Around, Compensation, ModelCall, call_stands, calls_and_undo, code_text, short};
 
 /// What kind of step it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -69,15 +69,16 @@ pub struct Step {
 }
 
 /// All steps in their order.
-pub fn steps(seen: &Seen, model: Option<&ModelCall>) -> Vec<Step> {
+pub fn steps(seen: &Seen, around: &Around) -> Vec<Step> {
     let first_send = seen.ledger.as_ref().and_then(|l| l.attempts.first()).map(|a| a.journalled_at);
     let mut line = Line { steps: Vec::new(), first_send };
     if let Some(r) = &seen.record {
         let alone = seen.ledger.as_ref().is_none_or(|l| l.phase == Phase::Held);
-        of_record(&mut line, r, model, alone);
+        of_record(&mut line, r, around, alone);
     }
     if let Some(l) = &seen.ledger {
         of_ledger(&mut line, l, seen.record.as_ref());
+        of_undo(&mut line, l, around.undone_by.as_ref());
     }
     let mut steps = line.steps;
     // Those that belong together, or come one after the other within a millisecond, were added in their order.
@@ -105,11 +106,11 @@ impl Line {
     }
 }
 
-fn of_record(line: &mut Line, r: &OperationRecord, model: Option<&ModelCall>, alone: bool) {
+fn of_record(line: &mut Line, r: &OperationRecord, around: &Around, alone: bool) {
     let charged = costs(r.charged).map(|c| format!(" · charged {c}")).unwrap_or_default();
     let admitted = format!("from {} · envelope {}{charged}", r.request.requester, short(r.identity_hash.as_str()));
     line.add(r.admitted_at, Kind::Admitted, "admitted", admitted);
-    if let Some(model) = model {
+    if let Some(model) = &around.model {
         let asked = r.planning.as_ref().map(|p| p.asked_at);
         line.before_send(asked, r.admitted_at, Kind::Asked, "asked", asked_words(r, model));
     }
@@ -121,7 +122,7 @@ fn of_record(line: &mut Line, r: &OperationRecord, model: Option<&ModelCall>, al
     } else if let Some(at) = r.approved_at {
         line.before_send(Some(at), at, Kind::Approved, "approved", "nobody has to".to_owned());
     }
-    for (call, undo) in calls_and_undo(r) {
+    for (call, undo) in calls_and_undo(r, around) {
         let ended =
             r.derived.iter().find(|d| d.role == Role::Call && d.operation_id == call.operation_id).and_then(|d| d.closed_at);
         let place = ended.or(r.approved_at).unwrap_or(r.changed_at);
@@ -131,7 +132,9 @@ fn of_record(line: &mut Line, r: &OperationRecord, model: Option<&ModelCall>, al
         r.derived.iter().filter(|d| d.role == Role::Undo && d.operation_id.undoes().is_some_and(|of| of.child_number().is_some()))
     {
         let place = d.closed_at.unwrap_or(r.changed_at);
-        let stands = d.end.map_or("under way", Status::word).replace('_', " ");
+        let parked = around.undoing(&d.operation_id).is_some_and(Compensation::waits_for_a_person);
+        let under_way = if parked { "waits for a person" } else { "under way" };
+        let stands = d.end.map_or(under_way, Status::word).replace('_', " ");
         line.put(place, d.closed_at, Kind::Compensation, "compensation", joined([Some(d.operation_id.to_string()), Some(stands)]));
     }
     let end = r.status.is_end().then(|| end_deed(r.status, &r.decisions, r.changed_at)).flatten();
@@ -180,6 +183,21 @@ fn of_ledger(line: &mut Line, l: &LedgerRecord, record: Option<&OperationRecord>
     of_end(line, l);
 }
 
+/// What undoes it: ordered by a plan that can't be whole, or written by its owner since it was cancelled too late.
+fn of_undo(line: &mut Line, l: &LedgerRecord, undone_by: Option<&Compensation>) {
+    match undone_by {
+        Some(undo) => {
+            let since = undo.since.unwrap_or_default().max(l.closed_at.unwrap_or_default());
+            line.add(since, Kind::Compensation, "compensation", undo.words.clone());
+        }
+        None => {
+            if let (Some(Status::Superseded), Some(at)) = (l.end, l.closed_at) {
+                line.add(at, Kind::Compensation, "compensation", l.operation_id.undo().to_string());
+            }
+        }
+    }
+}
+
 /// What people ordered after the hand-over, the end, and what is to be said of it.
 fn of_end(line: &mut Line, l: &LedgerRecord) {
     let end = l.end.zip(l.closed_at).and_then(|(end, at)| end_deed(end, &l.decisions, at));
@@ -190,9 +208,6 @@ fn of_end(line: &mut Line, l: &LedgerRecord) {
         let why = end.map(order_words).or_else(|| l.detail.clone());
         let reference = l.reference.as_deref().map(|r| format!("reference {r}"));
         line.add(at, Kind::End, l.shown().word(), joined([reference, why, l.code.map(code_text)]));
-        if l.end == Some(Status::Superseded) {
-            line.add(at, Kind::Compensation, "compensation", l.operation_id.undo().to_string());
-        }
     }
     let last = line.steps.iter().map(|(place, _)| *place).max().unwrap_or_default();
     for flag in &l.flags {

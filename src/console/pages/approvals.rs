@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::admin::evidence::Around;
 use crate::console::api;
 use crate::console::index::Listed;
 use crate::console::shown::Operation;
@@ -56,7 +57,7 @@ fn plan(view: &View<'_>, row: &Listed) -> Markup {
                 dt { "plan hash" } dd.mono { (record.plan_hash.as_ref().map_or("", |h| h.as_str())) }
             }
             h3 { "The plan" }
-            (calls::table(&row.key, &Operation::of(&row.key, &seen, None).calls))
+            (calls::table(&row.key, &Operation::of(&row.key, &seen, &Around::default()).calls))
             pre { (record.proposal.as_deref().unwrap_or_default()) }
             div.orders { (form::decisions(view, &row.key, &seen)) }
         }

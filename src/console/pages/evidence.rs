@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::admin::evidence::timeline::Step;
-use crate::admin::evidence::{Denier, denier, policy};
+use crate::admin::evidence::{Compensation, Denier, denier, policy};
 use crate::admin::views::Seen;
 use crate::console::shown::{Operation, Spent};
 use crate::ids::{OperationId, OperationKey, StepName};
@@ -33,6 +33,18 @@ pub fn model_call(o: &Operation, key: &OperationKey) -> Markup {
                     @if let Some(code) = &m.code { " " (layout::code_mark(code)) }
                 }
             }
+        }
+    }
+}
+
+/// What undoes it, and what of the undoing of its plan waits for a person.
+pub fn undoing(o: &Operation, key: &OperationKey) -> Markup {
+    let waiting = || o.undoing.iter().filter(|u| u.waits_for_a_person());
+    let to =
+        |u: &Compensation| OperationKey { operation: OperationId::new(&u.operation), step: StepName::new(&u.step), ..key.clone() };
+    html! {
+        @for u in o.undone_by.iter().chain(waiting()) {
+            div.notice { p { (layout::pill(&u.status)) " " (u.words) ": " a href=(link(&to(u))) { (u.operation) } } }
         }
     }
 }

@@ -133,7 +133,7 @@ fn shown(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: Ma
 }
 
 fn body(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: &Markup) -> Markup {
-    let (now, o) = (view.console.now(), Operation::of(&listed.key, seen, view.console.model_call(seen)));
+    let (now, o) = (view.console.now(), Operation::of(&listed.key, seen, &view.console.around(&listed.key, seen)));
     html! {
             h1 { (o.operation) }
             (layout::notice(notice))
@@ -147,6 +147,7 @@ fn body(view: &View<'_>, listed: &Listed, seen: &Seen, sight: Sight, notice: &Ma
             }
             (calls::parent(&listed.key))
             (evidence::model_call(&o, &listed.key))
+            (evidence::undoing(&o, &listed.key))
             (settle(seen, now))
             @if let Some(look) = &o.look_at { p.look { strong { "What proves it at the target: " } (outside(look)) } }
             (form::waiting(view, &listed.key, seen))

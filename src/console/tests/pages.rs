@@ -1,9 +1,9 @@
 //! What pages show, and that they show it as text.
 
-use crate::effects::{Parking, Read, VersionRead, VersionState, Warrant, WarrantKind};
-use crate::ids::{CallName, OperationId};
+use crate::effects::{Parking, Phase, Read, VersionRead, VersionState, Warrant, WarrantKind};
+use crate::ids::{CallName, OperationId, Partition};
 use crate::intents::{CallState, CallUndo, Decided, Deed, Flag, PlanCall, PolicyWord, Status, UndoState};
-use crate::outbox::{Stage, Undoing};
+use crate::outbox::{Derived, Role, Stage, Undoing};
 use crate::time::WallTime;
 
 use crate::console::pages::PAGES;
@@ -327,4 +327,67 @@ fn how_a_plan_is_undone_is_shown_call_by_call() {
     for part in ["undone: op-1.1.undo", "stays done: nothing undoes it", "stays done: a person said that it was not undone"] {
         assert!(page.contains(part), "no {part} in {page}");
     }
+}
+
+/// If this broke, a person would not see at a call that what it did was undone, or would wait for an undoing that waits for a person.
+#[test]
+fn what_undoes_a_call_is_shown_at_the_call_and_at_its_plan() {
+    let s = Served::new();
+    let cookie = s.sign_in("anna");
+    let ended = |operation: &str, end: Status| {
+        let mut l = parked(operation);
+        (l.phase, l.end, l.closed_at, l.code, l.detail) = (Phase::Ended, Some(end), l.unknown_since, None, None);
+        l
+    };
+    let child = OperationId::new("op-1").child(1);
+    let mut r = awaiting("op-1");
+    (r.stage, r.status) = (Stage::Executing, Status::Dispatched);
+    r.calls = vec![PlanCall {
+        id: "desk".into(),
+        operation_id: child.clone(),
+        tool: "order".into(),
+        contract: "orders".into(),
+        call: "create".into(),
+        needs: vec![],
+        state: CallState::Ended,
+        end: Some(Status::Confirmed),
+        code: None,
+        detail: None,
+    }];
+    let ordered = CallUndo {
+        id: "desk".into(),
+        operation_id: child.undo(),
+        by: Some(CallName::new("cancel")),
+        state: UndoState::Ordered,
+        detail: None,
+    };
+    r.undo = Some(Undoing { stopped: true, calls: vec![ordered] });
+    r.derived.push(Derived {
+        role: Role::Undo,
+        operation_id: child.undo(),
+        step: r.step.clone(),
+        partition: Partition(0),
+        end: None,
+        closed_at: None,
+        gone: false,
+    });
+    s.record(&r);
+    s.ledger(&ended("op-1.1", Status::Confirmed));
+    let of_call = || s.page(&cookie, "/operations/op-1.1?tenant=acme").body;
+    let of_plan = || s.page(&cookie, "/operations/op-1?tenant=acme").body;
+    assert!(!of_call().contains("undo"), "nothing undoes it yet");
+    assert!(of_plan().contains("being undone: op-1.1.undo"), "its owner has been told");
+
+    s.ledger(&parked("op-1.1.undo"));
+    let waits = "its undoing waits for a person: op-1.1.undo is parked";
+    for page in [of_call(), of_plan()] {
+        assert!(page.contains(waits) && page.contains("href=\"/operations/op-1.1.undo?tenant=acme"), "no {waits} in {page}");
+    }
+    assert!(!of_plan().contains("being undone: op-1.1.undo"), "nobody is at it");
+    assert_eq!(s.api("anna", "/operations/op-1.1").json()["undone_by"]["status"], "parked");
+
+    s.ledger(&ended("op-1.1.undo", Status::Confirmed));
+    assert!(of_call().contains("undone by op-1.1.undo"), "{}", of_call());
+    s.ledger(&ended("op-1.1.undo", Status::ResolvedNotApplied));
+    assert!(of_call().contains("stays done: op-1.1.undo ended as resolved not applied"), "{}", of_call());
 }

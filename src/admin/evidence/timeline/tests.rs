@@ -1,7 +1,7 @@
 //! Times, places and words of steps, for records of today and for those of the version before.
 
 use super::*;
-use crate::admin::evidence::{Denier, decisions, denier, model_call};
+use crate::admin::evidence::{Denier, Stands, decisions, denier};
 use crate::effects::{Parking, Phase};
 use crate::ids::{OperationKey, Partition, PlanHash};
 use crate::intents::{Input, PolicyWord, WorkRequest};
@@ -76,7 +76,7 @@ fn decided(deed: Deed, at: i64) -> Decided {
 }
 
 fn both(record: OperationRecord, ledger: LedgerRecord) -> Vec<Step> {
-    steps(&Seen { record: Some(record), ledger: Some(ledger) }, None)
+    steps(&Seen { record: Some(record), ledger: Some(ledger) }, &Around::default())
 }
 
 fn place(steps: &[Step], label: &str) -> usize {
@@ -138,12 +138,12 @@ fn whose_no_it_was_is_told_by_what_is_recorded() {
     };
     let person = denied(vec![decided(Deed::Deny, 50_000)], None);
     assert!(matches!(denier(&person), Some(Denier::Person(d)) if d.by == "mira@acme"));
-    let end = steps(&person, None).pop().expect("its end");
+    let end = steps(&person, &Around::default()).pop().expect("its end");
     assert_eq!((end.label.as_str(), end.at, end.kind), ("denied", Some(T(50_000)), Kind::End));
     assert_eq!(end.text, "by mira@acme (given on the command line, not verified): checked with the buyer · RB0703");
     let policy = denied(vec![decided(Deed::Approve, 3_000)], Some(false));
     assert!(matches!(denier(&policy), Some(Denier::Policy(_))));
-    assert_eq!(steps(&policy, None).pop().map(|s| s.text), Some("policy: no-large-orders · RB0703".to_owned()));
+    assert_eq!(steps(&policy, &Around::default()).pop().map(|s| s.text), Some("policy: no-large-orders · RB0703".to_owned()));
     assert_eq!(denier(&denied(vec![], None)), Some(Denier::Other), "an old record does not tell");
     let mut l = ledger();
     (l.phase, l.end, l.closed_at, l.revoked) = (Phase::Ended, Some(Status::Denied), Some(T(60_000)), true);
@@ -174,11 +174,13 @@ fn a_model_call_is_told_with_its_status_and_code() {
     let parked = |key: &OperationKey| {
         let mut l = LedgerRecord::held(key.clone(), T(9));
         (l.phase, l.code, l.detail) = (Phase::Parked, Some(236), Some("all attempts are used".into()));
-        Some(ModelCall::of(key, &Seen { record: None, ledger: Some(l) }))
+        Some(Stands::of(&Seen { record: None, ledger: Some(l) }))
     };
-    let call = model_call(&seen, parked).expect("it has one");
+    let key = seen.key().expect("a record has one");
+    let around = Around::of(&key, &seen, parked);
+    let call = around.model.clone().expect("it has one");
     assert_eq!((call.operation.as_str(), call.step.as_str(), call.status.as_str()), ("op-1.plan", "plan", "parked"));
-    let all = steps(&seen, Some(&call));
+    let all = steps(&seen, &around);
     assert_eq!(
         all[place(&all, "asked")].text,
         "model m-2 · prompt buyer.v7.md · op-1.plan parked · all attempts are used · RB0236"
@@ -187,9 +189,9 @@ fn a_model_call_is_told_with_its_status_and_code() {
     let r = seen.record.as_mut().expect("one");
     (r.derived[0].end, r.plan_hash) = (Some(Status::Confirmed), Some(PlanHash::new("b71c000000000000009")));
     r.planning.as_mut().expect("one").cost = Some(Cost { tokens: 812, bytes: 0, tool_calls: 1 });
-    let call = model_call(&seen, |_| None).expect("it has one");
-    assert_eq!(call.status, "confirmed");
-    let all = steps(&seen, Some(&call));
+    let around = Around::of(&key, &seen, |_| None);
+    assert_eq!(around.model.as_ref().map(|m| m.status.as_str()), Some("confirmed"));
+    let all = steps(&seen, &around);
     assert_eq!(all[place(&all, "planned")].text, "model m-2 · prompt buyer.v7.md · plan b71c…09 · cost 812 tokens, 1 call");
 }
 
