@@ -120,6 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::agent::drawn::{Drawn, calls};
     use crate::intents::{CallState, Status};
 
     fn refused(list: Value) -> String {
@@ -164,20 +165,8 @@ mod tests {
         }
     }
 
-    fn plan(calls: &[(&str, &[&str], Option<Status>)]) -> Vec<PlanCall> {
-        let of = |(i, (id, needs, end)): (usize, &(&str, &[&str], Option<Status>))| PlanCall {
-            id: (*id).to_owned(),
-            operation_id: format!("op.{}", i + 1).into(),
-            tool: "t".into(),
-            contract: "c".into(),
-            call: "k".into(),
-            needs: needs.iter().map(|n| (*n).to_owned()).collect(),
-            state: if end.is_some() { CallState::Ended } else { CallState::Waiting },
-            end: *end,
-            code: None,
-            detail: None,
-        };
-        calls.iter().enumerate().map(of).collect()
+    fn plan(drawn: &[Drawn<'_>]) -> Vec<PlanCall> {
+        calls(drawn, CallState::Waiting)
     }
 
     /// If this broke, a call would be sent before what it needs is known to have happened, or after it is known not to.

@@ -6,6 +6,8 @@ mod claims;
 mod config;
 mod dag;
 mod desk;
+#[cfg(test)]
+mod drawn;
 mod emit;
 mod fetch;
 mod fetches;

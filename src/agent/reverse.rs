@@ -47,24 +47,11 @@ fn held<'a>(calls: &'a [PlanCall], undoing: &Undoing) -> BTreeSet<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::drawn::{Drawn, calls};
 
-    /// A call: its name, what it needs, its end; `None` = under way.
-    type Drawn<'a> = (&'a str, &'a [&'a str], Option<Status>);
-
-    fn plan(calls: &[Drawn<'_>]) -> (Vec<PlanCall>, Undoing) {
-        let call = |(i, (id, needs, end)): (usize, &Drawn<'_>)| PlanCall {
-            id: (*id).to_owned(),
-            operation_id: format!("op.{}", i + 1).into(),
-            tool: "t".into(),
-            contract: "c".into(),
-            call: "k".into(),
-            needs: needs.iter().map(|n| (*n).to_owned()).collect(),
-            state: if end.is_some() { CallState::Ended } else { CallState::Begun },
-            end: *end,
-            code: None,
-            detail: None,
-        };
-        let calls: Vec<PlanCall> = calls.iter().enumerate().map(call).collect();
+    /// A plan that can't be whole; calls without an end are under way.
+    fn plan(drawn: &[Drawn<'_>]) -> (Vec<PlanCall>, Undoing) {
+        let calls = calls(drawn, CallState::Begun);
         let undo = |c: &PlanCall| CallUndo {
             id: c.id.clone(),
             operation_id: c.operation_id.undo(),
