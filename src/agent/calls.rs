@@ -47,7 +47,10 @@ impl Step<'_> {
             self.turn.end_of_plan(|c| renderer.confirms_by_answer(&c.contract, &c.call));
         } else if before.0 != *calls || before.1 != *undo {
             if !calls.iter().any(|c| c.waits()) {
-                self.turn.shed();
+                match self.turn.record.undo {
+                    Some(_) => self.turn.shed_gate(),
+                    None => self.turn.shed(),
+                }
             }
             self.turn.tell_progress();
         }

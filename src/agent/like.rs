@@ -111,11 +111,6 @@ pub fn normalised(value: &Value) -> Value {
     }
 }
 
-/// Whether the effect, as far as anybody knows, exists.
-pub(super) fn happened(status: Status) -> bool {
-    matches!(status, Status::Confirmed | Status::Superseded | Status::Partial | Status::ResolvedApplied)
-}
-
 impl Step<'_> {
     /// Asks the keeper of the meaning whether an earlier operation means the same.
     pub(super) fn compare(&mut self, rules: &DuplicateRules, made: &Made, seen: &Seen) {
@@ -164,12 +159,12 @@ impl Step<'_> {
     pub(super) fn settle_likeness(&mut self) {
         let r = &mut self.turn.record;
         let effect_open = r.derived(Role::Effect).is_some_and(|e| e.end.is_none());
-        let (over, status) = (r.stage == Stage::Ended && !effect_open, r.status);
+        let (over, happened) = (r.stage == Stage::Ended && !effect_open, r.happened());
         match &mut r.likeness {
             Some(likeness) if over && !likeness.settled => likeness.settled = true,
             _ => return,
         }
-        self.tell_keeper(if happened(status) { ClaimKind::Happened } else { ClaimKind::Void });
+        self.tell_keeper(if happened { ClaimKind::Happened } else { ClaimKind::Void });
     }
 
     fn tell_keeper(&mut self, kind: ClaimKind) {

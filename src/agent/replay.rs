@@ -7,7 +7,6 @@ use crate::intents::{Intake, Status, WorkRequest};
 use crate::outbox::{DeadLetter, OperationRecord, Output, Stage, Why, message};
 use crate::task::{TaskError, TxCx};
 
-use super::like::happened;
 use super::shelf;
 use super::step::Event;
 use super::task::OperationTask;
@@ -36,7 +35,7 @@ pub(super) fn again(original: &OperationRecord, replays: &[OperationRecord], req
     }
     for r in std::iter::once(original).chain(replays) {
         let id = &r.request.operation_id;
-        if happened(r.status) {
+        if r.happened() {
             return no(format!("{id} ended as {}: its effect exists", r.status.word()));
         }
         if r.stage != Stage::Ended || r.derived.iter().any(|d| d.end.is_none()) {

@@ -2,12 +2,12 @@
 
 use crate::error::{Code, codes};
 use crate::ids::{ApprovalId, CommandId};
-use crate::intents::{AckLevel, CallState, CallUndo, Command, CommandKind, Decided, PlanCall, ResultKind, Status, UndoState};
+use crate::intents::{AckLevel, CallState, CallUndo, Command, CommandKind, Decided, Deed, PlanCall, ResultKind, Status, UndoState};
 
 use super::orders::ordered_by;
 use super::record::{Derived, OperationRecord, Role, Stage};
 use super::returns::ack_of;
-use super::turn::{Output, Turn, Why};
+use super::turn::{DeadLetter, Output, Turn, Why};
 
 /// How many commands wait for the end of a plan; more are answered at once.
 const UNANSWERED: usize = 32;
@@ -70,6 +70,7 @@ impl Turn<'_> {
         let code = code_of(status, &self.record).map(|c| c.to_string());
         self.told(status, ack, code, Some(tally(&self.record)));
         self.record.stage = Stage::Ended;
+        self.bury_undone();
         self.shed();
         let undone = each(&self.record).any(|(c, undo)| {
             matches!(c.end, Some(Status::Cancelled | Status::Superseded | Status::Denied)) || undo.is_some_and(|u| is_undone(u))
@@ -77,6 +78,16 @@ impl Turn<'_> {
         for id in std::mem::take(&mut self.record.unanswered) {
             let too_late = || Why::new(codes::COMMAND_REFUSED, format!("it ended as {}", status.word()));
             self.answer_command(&id, (!undone).then(too_late));
+        }
+    }
+
+    /// A plan that came to nothing, all of it undone, is a dead letter: its request can go back. Not where a person called it off: that was
+    /// wanted.
+    fn bury_undone(&mut self) {
+        let called_off = self.record.decisions.iter().any(|d| matches!(d.deed, Deed::Cancel | Deed::Revoke));
+        if self.record.code.as_deref() == Some(codes::PLAN_UNDONE.to_string().as_str()) && !called_off {
+            let why = Why::new(codes::PLAN_UNDONE, self.record.detail.clone().unwrap_or_default());
+            self.out.push(Output::DeadLetter(Box::new(DeadLetter::of_record(&self.record, why))));
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::codes;
 use crate::ids::{ApprovalId, CommandId, IdentityHash, OperationId, OperationKey, OrderingKey, Partition, PlanHash, StepName};
 use crate::intents::{AckLevel, ApprovalUse, Cost, Decided, PlanCall, PolicyWord, Status, WorkRequest};
 use crate::serdes::internal::Wire;
@@ -218,6 +219,11 @@ impl Wire for OperationRecord {
 const ANSWERS: usize = 32;
 
 impl OperationRecord {
+    /// Whether its effect, as far as anybody knows, exists. That of a plan that was wholly undone does not.
+    pub fn happened(&self) -> bool {
+        let undone = self.status == Status::Partial && self.code.as_deref() == Some(codes::PLAN_UNDONE.to_string().as_str());
+        !undone && matches!(self.status, Status::Confirmed | Status::Superseded | Status::Partial | Status::ResolvedApplied)
+    }
     /// A record for a request that admission takes; nothing is written yet.
     pub fn admitted(
         request: WorkRequest,

@@ -55,7 +55,11 @@ impl DeadLetter {
     }
     /// A request that was taken, and came to nothing after all.
     pub fn of_record(record: &OperationRecord, why: Why) -> Self {
-        let (request, step) = (record.request.clone(), record.step.clone());
+        let (mut request, step) = (record.request.clone(), record.step.clone());
+        // What was fetched is fetched again: the request stands there as it came.
+        if request.input.locator.is_some() {
+            request.input.inline = None;
+        }
         let (ordering_key, origin) = (record.ordering_key.clone(), record.origin.clone());
         Self { request, step, ordering_key, code: why.code, reason: why.words, origin }
     }
@@ -188,6 +192,10 @@ impl<'a> Turn<'a> {
     /// Drops what only the way to the intent needs; the identity hash stays.
     pub fn shed(&mut self) {
         self.record.request.input.inline = None;
+        self.shed_gate();
+    }
+    /// The same of its approval alone: a plan that may be undone keeps its input, which a dead letter would need.
+    pub fn shed_gate(&mut self) {
         self.record.approvals.clear();
         self.record.waiting_until = None;
     }

@@ -2,6 +2,8 @@
 
 use super::calls::{call, diamond, several};
 use super::*;
+use crate::agent::replay::{Again, again};
+use crate::error::codes;
 
 fn compensating() -> Pipeline {
     let mut all = several();
@@ -289,4 +291,44 @@ fn commands_reach_a_compensation_by_its_own_id() {
     let resolve = Command { operation_id: OperationId::new("op-1.3.undo"), ..command("c-1", CommandKind::Resolve) };
     let out = bed.send(Event::Command(resolve));
     assert_eq!(forwarded(&out).iter().map(|c| c.operation_id.as_str()).collect::<Vec<_>>(), ["op-1.3.undo"]);
+}
+
+/// If this broke, a plan that came to nothing could not go back, would go back without what it was asked for, or a plan that a person called
+/// off, or of which something stands, would rest among what is to be repaired.
+#[test]
+fn a_plan_that_is_wholly_undone_is_a_dead_letter_that_can_go_back() {
+    let mut bed = confirmed(&[1, 2, 3]);
+    let asked = request("{}");
+    assert!(dead(&bed.call_closed(4, Status::Refused)).is_empty(), "it is not undone yet");
+    (2..=3).for_each(|n| assert!(dead(&bed.undo_closed(n, Status::Confirmed, None)).is_empty()));
+    let out = bed.undo_closed(1, Status::Confirmed, None);
+    let [letter] = dead(&out)[..] else { panic!("{out:?}") };
+    assert_eq!((letter.code, letter.reason.as_str()), (codes::PLAN_UNDONE, "3 undone: a, b, c · 1 not done: d (refused)"));
+    assert_eq!(letter.request.identity(), asked.identity(), "with its input");
+    let record = bed.record.clone().expect("a record");
+    assert_eq!(record.request.input.inline, None, "the record keeps it no longer");
+    let (hash, ask) = (bed.hash(), Some(Status::Confirmed));
+    bed.send(Event::Return(back(ReturnKind::Closed, "op-1.plan", "plan", hash, ask, 3, None)));
+    let record = OperationRecord { derived: bed.record.clone().expect("a record").derived, ..record };
+
+    let sent = WorkRequest { message_id: "replay-1".into(), deadline: WallTime(DEADLINE.0 + 1), ..letter.request.clone() };
+    assert_eq!(again(&record, &[], &sent), Again::As("op-1.r1".into()));
+    let once =
+        OperationRecord { request: WorkRequest { operation_id: "op-1.r1".into(), ..record.request.clone() }, ..record.clone() };
+    assert_eq!(again(&record, std::slice::from_ref(&once), &sent), Again::As("op-1.r2".into()), "the replay was undone, too");
+    let half = OperationRecord { code: Some(codes::PLAN_PARTIAL.to_string()), ..once };
+    assert!(
+        matches!(again(&record, &[half], &sent), Again::No(why) if why.code == codes::REPLAY_REFUSED),
+        "something of it stands"
+    );
+
+    let mut off = confirmed(&[1]);
+    off.cancel("c-1");
+    (2..=3).for_each(|n| drop(off.call_closed(n, Status::Cancelled)));
+    let out = off.undo_closed(1, Status::Confirmed, None);
+    assert_eq!((off.last().code.as_deref(), dead(&out).len()), (Some("RB0715"), 0), "a person wanted that");
+    let mut stays = confirmed(&[1, 2, 3]);
+    stays.call_closed(4, Status::Refused);
+    (2..=3).for_each(|n| drop(stays.undo_closed(n, Status::Confirmed, None)));
+    assert!(dead(&stays.undo_closed(1, Status::ResolvedNotApplied, None)).is_empty(), "a stands");
 }

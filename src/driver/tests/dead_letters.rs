@@ -426,3 +426,59 @@ fn an_approval_of_the_first_one_does_not_carry_over() {
     assert_eq!(told(&mut driver, "agent.results").pop().map(|t| (t.0, t.1)), Some(("op-9.r1".to_owned(), Status::Confirmed)));
     assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
+
+/// If this broke, a trip that came to nothing could not be booked once the card is good again, would be booked under the keys of what was
+/// cancelled, or one of which something stands would be booked a second time.
+#[test]
+fn a_plan_that_was_wholly_undone_is_made_anew_from_its_letter() {
+    use crate::config::yaml;
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("topology/trips");
+    let application = yaml::offline(|| crate::declare::load(&dir).unwrap_or_else(|d| panic!("{d}"))).application;
+    let start = WallTime(1_767_225_600_000);
+    let mut driver = yaml::offline(|| TopologyTestDriver::at(&application, start)).unwrap();
+    let keys = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let serve = |driver: &mut TopologyTestDriver, card: u16, keys: &Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>| {
+        let keys = keys.clone();
+        driver.serve(move |call, request| {
+            let key = request.headers.iter().find(|h| h.name == "idempotency-key").map(|h| h.value.clone()).unwrap_or_default();
+            assert!(keys.lock().unwrap().insert(key), "{call} goes under a key of its own");
+            match call {
+                "payments#charge" => says(card, &json!({ "id": "c" })),
+                _ => says(201, &json!({ "id": call })),
+            }
+        });
+    };
+    serve(&mut driver, 402, &keys);
+    let call = |id: &str, arguments: Value, needs: &[&str]| json!({ "id": id, "tool": id, "arguments": arguments, "needs": needs });
+    let trip = json!({ "trip": "7", "company": "acme", "wanted_at": "2026-01-01T00:00:00Z", "total": 480.0, "calls": [
+        call("flight", json!({ "number": "RB42", "day": "2026-12-01" }), &[]),
+        call("hotel", json!({ "house": "Harbour", "nights": 2 }), &[]),
+        call("card", json!({ "account": "acme-travel", "cents": 48_000 }), &["flight", "hotel"]),
+    ] });
+    driver.pipe("trips.wanted", Some(b"7"), Some(trip.to_string().as_bytes()), Headers::new(), None).unwrap();
+    driver.advance(MINUTE).unwrap();
+    let undone = told(&mut driver, "trips.results").into_iter().rfind(|t| t.0 == "trip-7").unwrap();
+    assert_eq!((undone.1, driver.dead_letters(codes::PLAN_UNDONE)), (Status::Partial, 1));
+
+    let letters = |driver: &TopologyTestDriver| -> Vec<Place> {
+        let dead = DeadLetters::read(&driver.cluster, &TopicName::new("trips.dead")).unwrap();
+        dead.resting().map(|l| l.place.clone()).collect()
+    };
+    driver.advance(MINUTE * 10).unwrap();
+    let first = letters(&driver);
+    assert_eq!(refusal(&replay_of("trips", &mut driver, &first, None)), codes::REPLAY_REFUSED.to_string(), "its deadline is over");
+    assert!(replay_of("trips", &mut driver, &first, Some(MINUTE * 5))[0].outcome.is_ok());
+    driver.advance(MINUTE).unwrap();
+    let again = told(&mut driver, "trips.results").into_iter().rfind(|t| t.0 == "trip-7.r1").unwrap();
+    assert_eq!((again.1, again.2.as_deref()), (Status::Partial, Some("trip-7")), "the card is as it was");
+
+    serve(&mut driver, 201, &keys);
+    let second = letters(&driver);
+    assert_eq!(second.len(), 1, "the replay is a letter, too");
+    assert!(replay_of("trips", &mut driver, &second, Some(MINUTE * 5))[0].outcome.is_ok());
+    driver.advance(MINUTE).unwrap();
+    let whole = told(&mut driver, "trips.results").into_iter().rfind(|t| t.0 == "trip-7.r2").unwrap();
+    assert_eq!((whole.1, whole.2.as_deref()), (Status::Confirmed, Some("trip-7")));
+    assert!(letters(&driver).is_empty());
+    assert_eq!(keys.lock().unwrap().len(), 3 + 2 + 3 + 2 + 3, "two bookings and a refused charge, undone, twice; then the trip");
+}
