@@ -228,7 +228,7 @@ fn c06_a_target_that_does_not_refuse_is_seen() {
 /// If this broke, `readback test` would not tell a change of behaviour from none, or the examples would not do what they say.
 #[test]
 fn recorded_runs_come_out_as_expected() {
-    for name in ["orders", "kits", "webhook", "baskets", "clicks", "pairs", "revenue", "stock"] {
+    for name in ["orders", "kits", "trips", "webhook", "baskets", "clicks", "pairs", "revenue", "stock"] {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology").join(name);
         let declared = yaml::offline(|| readback::declare::load(&dir));
         let application = declared.unwrap_or_else(|d| panic!("{name} can't be read:\n{d}")).application;

@@ -16,7 +16,7 @@ use crate::dsl::{Application, Consumed, Effect, StreamsBuilder};
 use crate::http::Answer;
 use crate::ids::{MessageId, OperationId, Tenant, TopicName};
 use crate::intents::{Cost, Input, RenderedRequest, WorkRequest, WrittenFor, headers};
-use crate::outbox::{Does, OnPartial};
+use crate::outbox::{CallRules, Does, OnPartial};
 use crate::record::Headers;
 use crate::serdes::Serdes;
 use crate::serdes::internal::{self, Wire};
@@ -78,14 +78,24 @@ fn undone_plans() -> Application {
     for pipeline in &mut kits.pipelines {
         if let Does::Proposed(tools) = &mut pipeline.effect.does {
             tools.on_partial = OnPartial::Compensate;
+            // What this tool does nothing undoes: the same order, for good.
+            if let Some(order) = tools.tools.get("order").cloned() {
+                tools.tools.insert(FOR_GOOD.to_owned(), CallRules { call: "create-for-good".into(), ..order });
+            }
         }
     }
     kits
 }
 
-/// The orders contract at a shop that makes one order under a reference, with the call that cancels one.
+/// The tool whose calls nothing undoes, where plans are undone.
+const FOR_GOOD: &str = "tell";
+
+/// The orders contract at a shop that makes one order under a reference, with the call that cancels one; and the same order for good.
 fn undoing() -> String {
-    fenced("create: { exists: 409 }").replace("    completion: sync\n", COMPENSATE) + CANCEL
+    let contract = fenced("create: { exists: 409 }");
+    let create = contract.split_once("  create:\n").map_or("", |(_, create)| create);
+    let for_good = format!("\n  create-for-good:\n{create}");
+    contract.replace("    completion: sync\n", COMPENSATE) + &for_good + CANCEL
 }
 
 const COMPENSATE: &str = "    completion: sync\n    compensate: { call: cancel, parameters: { order: evidence }, deadline: 5m }\n";
@@ -188,7 +198,8 @@ pub(super) fn request(app: App, planned: &Planned, start: WallTime, nth: usize, 
         }
         App::Orders | App::Plans | App::PlansUndone => {
             let kit = app != App::Orders;
-            let input = json!({ "want": sku, "pieces": quantity, "kit": kit }).to_string();
+            let for_good = app == App::PlansUndone && planned.number % 2 == 1;
+            let input = json!({ "want": sku, "pieces": quantity, "kit": kit, "for_good": for_good }).to_string();
             let request = WorkRequest {
                 operation_id: planned.id(),
                 message_id: MessageId::from(format!("m-{}-{nth}", planned.number)),
@@ -229,7 +240,7 @@ pub(super) fn model(request: &RenderedRequest) -> Answer {
     let quantity = asked["pieces"].as_i64().unwrap_or_default();
     let total = quantity * PRICE;
     let plan = match asked["kit"] == true {
-        true => json!({ "total": total, "calls": kit(&asked["want"], quantity) }),
+        true => json!({ "total": total, "calls": kit(&asked["want"], quantity, asked["for_good"] == true) }),
         false => json!({ "sku": asked["want"], "quantity": quantity, "total": total }),
     };
     let answer = json!({
@@ -240,9 +251,11 @@ pub(super) fn model(request: &RenderedRequest) -> Answer {
     Answer { status: 200, headers, body: Bytes::from(answer.to_string()) }
 }
 
-/// Orders that need each other: one first, then two, of which one is for what was asked, then one that needs both.
-fn kit(want: &Value, quantity: i64) -> Value {
-    let call = |id: &str, sku: Value, needs: &[&str]| json!({ "id": id, "tool": "order", "arguments": { "sku": sku, "quantity": quantity }, "needs": needs });
+/// Orders that need each other: one first, then two, of which one is for what was asked, then one that needs both. `for_good`: the other
+/// of the two is one that nothing undoes.
+fn kit(want: &Value, quantity: i64, for_good: bool) -> Value {
+    let tool = |id: &str| if for_good && id == "side" { FOR_GOOD } else { "order" };
+    let call = |id: &str, sku: Value, needs: &[&str]| json!({ "id": id, "tool": tool(id), "arguments": { "sku": sku, "quantity": quantity }, "needs": needs });
     json!([
         call("last", "SKU-D".into(), &["asked", "side"]),
         call("first", "SKU-A".into(), &[]),

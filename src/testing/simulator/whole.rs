@@ -11,6 +11,7 @@ use crate::time::WallTime;
 
 /// One plan that has ended, beside what the target has in its books.
 struct Plan<'a> {
+    told: &'a ResultRecord,
     calls: Vec<(&'a PlanCall, &'a CallUndo)>,
     states: &'a BTreeMap<&'a OperationId, &'a ResultRecord>,
     keys: &'a BTreeMap<&'a OperationId, &'a WireKey>,
@@ -25,8 +26,8 @@ pub(super) fn wrong(results: &[Seen], intents: &[Intended], target: &FakeTarget)
     let states = last.iter().map(|(op, r)| (&op.1, *r)).collect();
     let keys = intents.iter().map(|i| (&i.operation.1, &i.wire_key)).collect();
     let ended = last.values().filter(|r| r.status.is_end());
-    let plans = ended.filter_map(|r| Some(r.calls.as_ref()?.iter().zip(r.undo.as_ref()?).collect()));
-    plans.flat_map(|calls| Plan { calls, states: &states, keys: &keys, target }.wrong()).collect()
+    let plans = ended.filter_map(|r| Some((*r, r.calls.as_ref()?.iter().zip(r.undo.as_ref()?).collect())));
+    plans.flat_map(|(told, calls)| Plan { told, calls, states: &states, keys: &keys, target }.wrong()).collect()
 }
 
 impl Plan<'_> {
@@ -56,7 +57,9 @@ impl Plan<'_> {
     fn stands_unsaid(&self, call: &PlanCall, undo: &CallUndo) -> Option<String> {
         let key = self.keys.get(&call.operation_id)?;
         let flagged = self.states.get(&call.operation_id).is_some_and(|r| r.flags.contains(&Flag::Contradiction));
-        let a_person = undo.state == UndoState::Stays || call.end == Some(Status::ResolvedNotApplied) || flagged;
+        // What nothing undoes stays done, and the plan must say so.
+        let says_so = undo.by.is_none() && call.happened() && self.told.code.as_deref() == Some("RB0714");
+        let a_person = says_so || undo.state == UndoState::Stays || call.end == Some(Status::ResolvedNotApplied) || flagged;
         let stands = self.target.stands(key.as_str()) && !a_person;
         stands.then(|| format!("{} stands, and its plan is neither whole nor says so", call.operation_id))
     }
@@ -76,7 +79,7 @@ impl Plan<'_> {
         let (begun, undone) = (self.undone_at(&later.operation_id), self.undone_at(&first.operation_id)?);
         let key = self.keys.get(&later.operation_id)?;
         let made = self.target.books().iter().filter(|b| b.wire_key == **key).map(|b| b.applied_at).min();
-        let stays = self.calls.iter().any(|(c, u)| c.id == later.id && u.state == UndoState::Stays);
+        let stays = self.calls.iter().any(|(c, u)| c.id == later.id && (u.state == UndoState::Stays || u.by.is_none()));
         let under = match (begun, made) {
             (Some(at), _) => at > undone,
             (None, Some(_)) => !stays && self.target.stands(key.as_str()),
