@@ -64,14 +64,17 @@ fn an_extractor_says_which_time_a_record_has() {
     };
     b.stream("in", read().timestamps(own)).to("out", write());
     b.stream("now", read().wall_clock()).to("out", write());
+    b.stream("raw", read().timestamps(|r: &Record<String, String>, _| r.value.parse().ok().map(WallTime))).to("out", write());
     let mut h = Harness::new(&b.build().unwrap(), 1);
     for v in ["70", "-1", "x", "60"] {
         h.feed_whole("in", Some("k".into()), Some(v.into()), Headers::new(), None).unwrap();
     }
+    h.feed_whole("raw", Some("k".into()), Some("-1".into()), Headers::new(), None).unwrap();
     h.advance(Duration::from_millis(5));
     h.feed_whole("now", Some("k".into()), Some("v".into()), Headers::new(), None).unwrap();
     assert_eq!(h.take("out"), ["k=70@70", "k=-1@70", "k=60@60", "k=v@5"]);
     assert_eq!(h.dropped("KSTREAM-SOURCE-0000000000", Dropped::NoTime), 1, "x");
+    assert_eq!(h.dropped("KSTREAM-SOURCE-0000000004", Dropped::NoTime), 1, "before 1970");
 }
 
 /// If this broke, stream time would follow times that the extractor replaced, and windows would close by the wrong clock.
