@@ -388,6 +388,7 @@ fn what_undoes_a_call_is_shown_at_the_call_and_at_its_plan() {
 
     s.ledger(&ended("op-1.1.undo", Status::Confirmed));
     assert!(of_call().contains("undone by op-1.1.undo"), "{}", of_call());
+    assert_eq!(s.api("anna", "/operations/op-1.1").json()["undone_by"]["words"], "undone by op-1.1.undo");
     s.ledger(&ended("op-1.1.undo", Status::ResolvedNotApplied));
     assert!(of_call().contains("stays done: op-1.1.undo ended as resolved not applied"), "{}", of_call());
 }
