@@ -136,6 +136,7 @@ mod tests {
         assert!(hashed.in_order().is_sorted_by_key(|(key, _)| *key));
         assert_eq!((hashed.len(), hashed.get(b"no")), (300, None));
         assert_eq!(hashed.sort(), sorted.as_sorted());
+        assert_eq!(hashed.as_sorted(), sorted.as_sorted(), "it keeps them");
         assert!(matches!(hashed, Changes::Sorted(_)));
     }
 }
