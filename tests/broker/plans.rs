@@ -274,7 +274,15 @@ fn a_plan_that_cannot_be_whole_is_undone_across_kills() {
     for n in 1..=3 {
         until_status(&app, &format!("plan-1.{n}"), "confirmed");
         until_status(&app, &format!("plan-1.{n}.undo"), "confirmed");
+        assert_eq!(shown(&app, &format!("plan-1.{n}"))["undone_by"]["words"], format!("undone by plan-1.{n}.undo"));
     }
+    // It came to nothing, and goes back as a plan of its own, which nobody has approved yet.
+    let dead = format!("{app}.dead");
+    let again = ["dlq", "replay", "--topic", &dead, "--all", "--code", "RB0715", "--deadline", "10m", "--reason", "repaired"];
+    let (code, said) = order(&app, &again);
+    assert_eq!(code, Some(0), "{said}");
+    until_status(&app, "plan-1.r1", "awaiting_approval");
+    assert_eq!(took(&books).len(), 3);
 
     // A person calls one off: a is confirmed, what b came to is not known yet.
     lock(&books).held.extend(["b2".to_owned(), "list b2".to_owned()]);
