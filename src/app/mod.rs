@@ -8,6 +8,7 @@ pub mod deployed;
 pub mod diff;
 pub mod handover;
 mod loss;
+mod places;
 mod process;
 mod purge;
 mod resting;
