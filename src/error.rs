@@ -247,6 +247,8 @@ pub mod codes {
         BUFFER_FULL = 604;
         /// A key's partition is in another process.
         STORE_ELSEWHERE = 605;
+        /// The owner of slots does not hand them over.
+        HANDOVER_REFUSED = 606;
         /// A request that breaks the envelope's rules.
         REQUEST_INVALID = 701;
         /// A known operation ID with other content.

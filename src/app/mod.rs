@@ -6,7 +6,9 @@ pub mod check;
 mod compose;
 pub mod deployed;
 pub mod diff;
+pub mod handover;
 mod loss;
+mod places;
 mod process;
 mod purge;
 mod resting;
@@ -17,7 +19,7 @@ pub mod webhooks;
 
 pub use adapt::{ContractRenderer, PolicyBook};
 pub use compose::{Composed, Edges, Schemas, Weakened, compose, counts_to_be, external_counts};
-pub use process::{Process, ProcessEnd, SecondSignal, interrupted, kafka_config, registry};
+pub use process::{Prepared, Process, ProcessEnd, SecondSignal, interrupted, kafka_config, registry};
 pub(crate) use stores::elsewhere;
 
 /// Registers what the watch over settings records; a process does so by itself.

@@ -19,12 +19,15 @@ use crate::registry::{Ensure, Registry, RegistryAuth, Trust};
 use crate::runtime::{
     GlobalReader, GlobalThread, KafkaStreams, Metrics, Pulse, RuntimeOptions, SlotChoice, State, UnitRun, detect_slots,
 };
-use crate::state::{StateConfig, StateManager};
+use crate::serdes::AvroCodec;
+use crate::state::StateManager;
 use crate::task::UnitPlan;
-use crate::time::SystemClock;
+use crate::time::{SharedClock, SystemClock};
 
 use super::compose::{Composed, Edges, Schemas, Weakened, compose, external_counts, external_topics, require_external};
 use super::deployed;
+use super::handover::{self, Door, Outcome, Place};
+use super::places::{directory, freed, named, place};
 use super::purge::{Purge, purged};
 use super::resting::Resting;
 use super::stores::Stores;
@@ -46,6 +49,8 @@ pub enum SecondSignal {
 /// Least and longest time for the last spans to be sent.
 const LAST_SPANS: Duration = Duration::from_millis(500);
 const FLUSH: Duration = Duration::from_secs(5);
+/// How long a directory may be locked after its owner has said that it left.
+const FREED: Duration = Duration::from_secs(5);
 
 /// How a process ended.
 #[derive(Debug)]
@@ -67,6 +72,7 @@ pub struct Process {
     traces: Traces,
     watch: Option<Watch>,
     stop_within: Duration,
+    place: Option<Place>,
 }
 
 /// The client's settings of this configuration.
@@ -107,6 +113,22 @@ impl Schemas for Registered<'_> {
     }
 }
 
+/// A process with all that it needs but its place: what a start may be refused for has been looked at, and nothing was joined, fenced
+/// or locked.
+pub struct Prepared<'a> {
+    application: &'a Application,
+    config: &'a ProcessConfig,
+    cluster: RdCluster,
+    composed: Composed,
+    avro: Option<Arc<dyn AvroCodec>>,
+    clock: SharedClock,
+    traces: Traces,
+    metrics: &'a MetricRegistry,
+    options: RuntimeOptions,
+    /// How long the state directory may still be locked: its owner has said that it leaves.
+    patience: Duration,
+}
+
 impl Process {
     /// Starts `application` on a real cluster. An unreachable broker or registry is waited for, with the reason told by `waiting`;
     /// `None` where `stop` was set meanwhile.
@@ -118,19 +140,33 @@ impl Process {
         stop: &AtomicBool,
         waiting: &dyn Fn(&Error),
     ) -> Result<Option<Self>> {
+        let prepared = Self::prepare(application, config, metrics, runtime, stop, waiting)?;
+        prepared.map_or(Ok(None), |p| p.start(stop, waiting))
+    }
+
+    /// As [`start`](Self::start), as far as it goes while somebody else lives in the slots.
+    pub fn prepare<'a>(
+        application: &'a Application,
+        config: &'a ProcessConfig,
+        metrics: &'a MetricRegistry,
+        runtime: &tokio::runtime::Handle,
+        stop: &AtomicBool,
+        waiting: &dyn Fn(&Error),
+    ) -> Result<Option<Prepared<'a>>> {
         let mut client = kafka_config(config);
         client.metrics = Some(kafka::Metrics::new(metrics)?);
         let cluster = RdCluster::new(client)?;
         let registry = registry(config)?;
-        let clock: crate::time::SharedClock = Arc::new(SystemClock);
+        let clock: SharedClock = Arc::new(SystemClock);
         let http: Arc<dyn HttpPort> = Arc::new(HyperPort::new(runtime.clone(), clock.clone(), None)?);
         let traces = Traces::start(&application.id, config, &http, runtime, metrics)?;
         let tenants = Tenants::declared(config.metrics.tenants.iter().cloned());
         let shared = effects::Shared::measured(effects::Metrics::new(metrics, tenants.clone())?).traced(traces.tracer.clone());
+        let avro = registry.clone().map(|r| Arc::new(r) as Arc<dyn AvroCodec>);
         let edges = Edges {
             fetcher: Some(Arc::new(HttpFetcher { http: http.clone(), private: false, timeout: FETCH_LIMIT })),
             http,
-            avro: registry.clone().map(|r| Arc::new(r) as _),
+            avro: avro.clone(),
             incarnation: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
             shared: Arc::new(shared),
             metrics: Some(agent::Metrics::new(metrics, tenants)?),
@@ -138,6 +174,7 @@ impl Process {
             weakened: Weakened::of_process(),
         };
         let schemas = Registered { registry: registry.as_ref(), register: config.registry.register };
+        let options = options(config);
         let composed = patiently(stop, config, waiting, || {
             let admin = cluster.admin().map_err(crate::runtime::error_of)?;
             refuse_settings(config, admin.as_ref())?;
@@ -147,46 +184,20 @@ impl Process {
             let composed = compose(application, config, &counts, &schemas, &edges)?;
             refuse_protocol(config, &composed)?;
             loss::refuse(&cluster, application, &composed.layout, config.topics.accept_reset.as_deref())?;
+            KafkaStreams::check(&cluster, &units(&composed, config), &options)?;
             Ok(composed)
         })?;
-        let Some(composed) = composed else { return Ok(None) };
-        let layout = composed.layout.clone();
-        let recorded = Metrics::new(metrics)?;
-        let mut options = options(config);
-        let (state, slots) = place(application, config, options.slots)?;
-        options.slots = slots;
-        let (plans, globals) = &composed.globals;
-        let open = || {
-            let mut reader = GlobalReader::open(&cluster, plans, globals, &state)?;
-            reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
-            Ok(reader)
-        };
-        let Some(reader) = patiently(stop, config, waiting, open)? else { return Ok(None) };
-        let stores = Stores::new(
-            composed.stream.unit.clone(),
-            composed.stores.clone(),
-            state.views().clone(),
-            globals.clone(),
-            edges.avro.clone(),
-        );
-        let behind = std::iter::once(&composed.stream).chain(&composed.effects).map(purged).collect();
-        let purge = Some(Purge::start(cluster.clone(), behind));
-        let resting = application.dead_letters.clone().map(|t| Resting::start(cluster.clone(), t, recorded.clone()));
-        let mut units = vec![UnitRun { plan: composed.stream, threads: config.threads.stream }];
-        units.extend(composed.effects.map(|plan| UnitRun { plan, threads: config.threads.effects }));
-        let start = || KafkaStreams::start(&cluster, units.clone(), &state, &clock, &options, &recorded);
-        let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
-        deployed::keep_aside(&cluster, application, &layout, config.topics.replication);
-        let globals = reader.map(GlobalThread::start);
-        let every = config.topics.watch.0;
-        let settings = SettingsMetrics::new(metrics)?;
-        let watched = Watched {
-            own: check::internal(application, &layout),
-            users: external_topics(application),
-            brokers: config.brokers.clone(),
-        };
-        let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
-        Ok(Some(Self { streams, globals, stores, state, purge, resting, watch, traces, stop_within: config.stop_within.0 }))
+        let patience = Duration::ZERO;
+        let prepared =
+            |composed| Prepared { application, config, cluster, composed, avro, clock, traces, metrics, options, patience };
+        Ok(composed.map(prepared))
+    }
+
+    /// Lets a successor of the same slots ask this process to leave, by setting `stop`; `None` where state is in memory.
+    pub fn door(&self, runtime: &tokio::runtime::Handle, stop: &Arc<AtomicBool>) -> Option<Door> {
+        let within = self.stop_within + FLUSH;
+        let dir = self.state.dir()?;
+        Some(Door::open(runtime, dir, self.place.clone()?, within, stop.clone()))
     }
 
     /// Its stores, for queries: `process.stores().store("counts")`.
@@ -233,6 +244,87 @@ impl Process {
             Err(e) => ProcessEnd::Failed(e),
         }
     }
+}
+
+impl Prepared<'_> {
+    /// Makes the clients and asks the owner of these slots to leave. Where there is none that answers, the start that follows is as any
+    /// other.
+    ///
+    /// # Errors
+    /// `BAD_VALUE` where nothing names the slots, `HANDOVER_REFUSED` where the owner stays; what makes clients fail.
+    pub fn take_over(&mut self) -> Result<Outcome> {
+        let Some(place) = named(self.application, self.config, self.options.slots) else {
+            return Err(Error::new(
+                codes::BAD_VALUE,
+                Fault::Configuration,
+                format!("taking over slots of {}", self.application.id),
+            )
+            .because("nothing names them: this process would take the first that are free")
+            .next("give the owner's --ordinal"));
+        };
+        KafkaStreams::prepare(&self.cluster, &units(&self.composed, self.config), &self.options)?;
+        let dir = directory(self.application, self.config, place.first);
+        let outcome = handover::ask(&dir, &place);
+        match &outcome {
+            Outcome::Left(waited) => tracing::info!(waited_ms = waited.as_millis() as u64, "the owner has handed over"),
+            Outcome::Gone => tracing::warn!("the owner was to leave and has not said that it has; the lock on its directory tells"),
+            Outcome::Nobody => tracing::warn!(dir = %dir.display(), "no owner can be asked to hand over; starting as usual"),
+            Outcome::Silent(why) => tracing::warn!(why, "the owner does not answer to a hand-over; starting as usual"),
+            Outcome::Refused(why) => {
+                return Err(Error::new(codes::HANDOVER_REFUSED, Fault::Configuration, format!("taking over {}", dir.display()))
+                    .because(why.clone())
+                    .next("nothing has changed: the owner goes on. Start with its ordinal and threads, or stop it first"));
+            }
+        }
+        if matches!(outcome, Outcome::Left(_) | Outcome::Gone) {
+            self.patience = FREED;
+        }
+        Ok(outcome)
+    }
+
+    /// Takes the place and starts the threads; `None` where `stop` was set meanwhile.
+    pub fn start(self, stop: &AtomicBool, waiting: &dyn Fn(&Error)) -> Result<Option<Process>> {
+        let Self { application, config, cluster, composed, avro, clock, traces, metrics, mut options, patience } = self;
+        let layout = composed.layout.clone();
+        let recorded = Metrics::new(metrics)?;
+        let (state, slots) = freed(patience, || place(application, config, options.slots))?;
+        options.slots = slots;
+        let (plans, globals) = &composed.globals;
+        let open = || {
+            let mut reader = GlobalReader::open(&cluster, plans, globals, &state)?;
+            reader.as_mut().map_or(Ok(()), |r| r.bootstrap(stop))?;
+            Ok(reader)
+        };
+        let Some(reader) = patiently(stop, config, waiting, open)? else { return Ok(None) };
+        let stores =
+            Stores::new(composed.stream.unit.clone(), composed.stores.clone(), state.views().clone(), globals.clone(), avro);
+        let units = units(&composed, config);
+        let start = || KafkaStreams::begin(&cluster, units.clone(), &state, &clock, &options, &recorded);
+        let Some(streams) = patiently(stop, config, waiting, start)? else { return Ok(None) };
+        let behind = units.iter().map(|u| purged(&u.plan)).collect();
+        let purge = Some(Purge::start(cluster.clone(), behind));
+        let resting = application.dead_letters.clone().map(|t| Resting::start(cluster.clone(), t, recorded.clone()));
+        deployed::keep_aside(&cluster, application, &layout, config.topics.replication);
+        let globals = reader.map(GlobalThread::start);
+        let every = config.topics.watch.0;
+        let settings = SettingsMetrics::new(metrics)?;
+        let watched = Watched {
+            own: check::internal(application, &layout),
+            users: external_topics(application),
+            brokers: config.brokers.clone(),
+        };
+        let watch = (!every.is_zero()).then(|| Watch::start(cluster.clone(), watched, every, settings));
+        let place = named(application, config, slots);
+        let stop_within = config.stop_within.0;
+        Ok(Some(Process { streams, globals, stores, state, purge, resting, watch, traces, stop_within, place }))
+    }
+}
+
+/// The units of a process, with their threads.
+fn units(composed: &Composed, config: &ProcessConfig) -> Vec<UnitRun> {
+    let stream = UnitRun { plan: composed.stream.clone(), threads: config.threads.stream };
+    let effects = composed.effects.iter().map(|plan| UnitRun { plan: plan.clone(), threads: config.threads.effects });
+    std::iter::once(stream).chain(effects).collect()
 }
 
 /// Tries again while something can't be reached, once a second; `None` once `stop` is set.
@@ -322,34 +414,6 @@ fn options(config: &ProcessConfig) -> RuntimeOptions {
     }
 }
 
-/// Most processes of one application on one state directory.
-const PLACES: u32 = 1_000;
-
-/// This process's state and slots: `<state.dir>/<name of its first slot>`, which it alone has. Where nothing names the slot, it is
-/// the first place that no living process holds, so that two processes on one host share nothing and each finds its own again.
-fn place(application: &Application, config: &ProcessConfig, slots: SlotChoice) -> Result<(StateManager, SlotChoice)> {
-    let open = |first: u32| {
-        let dir = config.state.dir.join(format!("{}-{first:03}", application.id));
-        StateManager::open(StateConfig { dir: Some(dir), cache: config.state.cache.0, inline: false })
-    };
-    let threads = config.threads.stream;
-    match slots {
-        SlotChoice::From(first) => Ok((open(first)?, slots)),
-        SlotChoice::Ordinal(ordinal) => Ok((open(ordinal * threads)?, slots)),
-        SlotChoice::Lowest => {
-            let mut taken = None;
-            for ordinal in 0..PLACES {
-                match open(ordinal * threads) {
-                    Err(e) if e.code == codes::STATE_DIR_LOCKED => taken = Some(e),
-                    other => return Ok((other?, SlotChoice::Ordinal(ordinal))),
-                }
-            }
-            Err(taken
-                .unwrap_or_else(|| Error::new(codes::STATE_DIR_LOCKED, Fault::SlotTaken, "looking for a free state directory")))
-        }
-    }
-}
-
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -363,38 +427,16 @@ pub fn interrupted(runtime: &tokio::runtime::Handle, second: SecondSignal) -> Re
     let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(refused)?;
     let mut int = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).map_err(refused)?;
     runtime.spawn(async move {
+        // Not the flag itself: a hand-over sets it too, and is no signal.
+        let mut told = false;
         loop {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            if flag.swap(true, Ordering::AcqRel) && second == SecondSignal::Exits {
+            if told && second == SecondSignal::Exits {
                 std::process::exit(130);
             }
+            told = true;
+            flag.store(true, Ordering::Release);
         }
     });
     Ok(stop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dsl::StreamsBuilder;
-
-    /// If this broke, a second process on one host would not start, or both would take one slot and fence each other in turn.
-    #[test]
-    fn each_process_on_a_host_has_a_place_of_its_own() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let application = StreamsBuilder::new("orders").build().expect("an application");
-        let mut config = ProcessConfig::default();
-        config.state.dir = dir.path().to_owned();
-        config.threads.stream = 2;
-        let lowest = || place(&application, &config, SlotChoice::Lowest).expect("a place");
-        let ((first, a), (second, b)) = (lowest(), lowest());
-        assert_eq!((a, b), (SlotChoice::Ordinal(0), SlotChoice::Ordinal(1)));
-        assert!(first.dir().is_some_and(|d| d.ends_with("orders-000")));
-        assert!(second.dir().is_some_and(|d| d.ends_with("orders-002")));
-        let refused = place(&application, &config, SlotChoice::Ordinal(1)).err().expect("it is taken");
-        assert_eq!(refused.code, codes::STATE_DIR_LOCKED);
-        first.close().expect("closes");
-        drop(first);
-        assert_eq!(lowest().1, SlotChoice::Ordinal(0));
-    }
 }

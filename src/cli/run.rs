@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -22,8 +23,12 @@ use crate::ids::ApplicationId;
 use crate::kafka::RdCluster;
 use crate::runtime::State;
 use crate::time::SystemClock;
+use crate::webhooks::Listener;
 
 use super::{Connection, load, supervise};
+
+/// How long addresses may be taken after their owner has said that it left.
+const LISTENS: Duration = Duration::from_secs(2);
 
 /// Be a member of the consumer groups of an application, until SIGTERM.
 #[derive(Debug, Args)]
@@ -31,6 +36,7 @@ use super::{Connection, load, supervise};
   readback run topology/orders --brokers localhost:9092 --registry http://localhost:8081
   readback run topology/orders --config readback.yaml --ordinal 2
   readback run topology/orders --supervise
+  readback run topology/orders --config readback.yaml --ordinal 2 --take-over
 SIGTERM finishes or takes back the open transaction, gives partitions back and exits 0 within `stop_within`.\n\
 A process takes the slot of its pod's or host's ordinal, or `--ordinal`; a slot that a live member holds is exit code 5.")]
 pub struct RunArgs {
@@ -53,6 +59,9 @@ pub struct RunArgs {
     /// Start the member as a child, and again at once when it crashes, in the same slot.
     #[arg(long)]
     supervise: bool,
+    /// Take over from the process that has these slots on this host: prepare everything, ask it to leave, go on at once.
+    #[arg(long)]
+    take_over: bool,
     /// The supervisor that started this member.
     #[arg(long, hide = true, conflicts_with = "supervise")]
     supervised_by: Option<u32>,
@@ -94,26 +103,29 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let metrics = registry(&application.id)?;
     let stores = config.admin.stores.then(StoresSlot::default);
     let console = console(&application, declared.warnings, &config, &metrics, args)?;
-    let server = match config.admin.listen.as_str() {
-        "" => None,
-        listen => {
-            let more = console.clone().map(router).unwrap_or_default();
-            let server = runtime.block_on(AdminServer::start(listen, metrics.clone(), health.clone(), stores.clone(), more))?;
-            tracing::info!(address = %server.address, "metrics and health");
-            Some(server)
-        }
-    };
-    let webhooks = runtime.block_on(app::webhooks::listen(&application, &config, &metrics))?;
-    if let Some(webhooks) = &webhooks {
-        tracing::info!(listens = %webhooks.address, "webhooks");
-    }
+    let listeners = Listeners { config: &config, metrics: &metrics, health: &health, stores: &stores, console: console.as_ref() };
+    let listen = || runtime.block_on(listeners.open(&application));
     let waiting = |e: &Error| {
         health.waiting("process", e.to_string());
         tracing::warn!(error = %e, "waiting");
     };
-    let Some(process) = Process::start(&application, &config, &metrics, runtime.handle(), &stop, &waiting)? else {
+    let prepare = || Process::prepare(&application, &config, &metrics, runtime.handle(), &stop, &waiting);
+    let (listening, prepared) = match args.take_over {
+        // So that who asks hears what is waited for.
+        false => (listen()?, prepare()?),
+        true => {
+            let mut prepared = prepare()?;
+            if let Some(prepared) = &mut prepared {
+                prepared.take_over()?;
+            }
+            // The owner had the addresses.
+            (patiently(listen)?, prepared)
+        }
+    };
+    let Some(process) = prepared.map_or(Ok(None), |p| p.start(&stop, &waiting))? else {
         return Ok(ExitCode::SUCCESS);
     };
+    let door = process.door(runtime.handle(), &stop);
     if let Some(slot) = &stores {
         let _ = slot.set(process.stores().clone());
     }
@@ -130,11 +142,58 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             (other, Some(what)) => health.waiting("process", format!("{}: {what}", format!("{other:?}").to_lowercase())),
         }
     });
-    drop((server, webhooks));
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    drop((listening, stores));
+    if let Some(door) = door {
+        door.left();
+    }
+    runtime.shutdown_timeout(Duration::from_secs(1));
     match ended {
         ProcessEnd::Stopped => Ok(ExitCode::SUCCESS),
         ProcessEnd::Failed(e) => Err(e),
+    }
+}
+
+/// What this process listens on.
+struct Listeners<'a> {
+    config: &'a ProcessConfig,
+    metrics: &'a prometheus::Registry,
+    health: &'a Arc<Health>,
+    stores: &'a Option<StoresSlot>,
+    console: Option<&'a Arc<Console>>,
+}
+
+impl Listeners<'_> {
+    async fn open(&self, application: &Application) -> Result<(Option<AdminServer>, Option<Listener>)> {
+        let server = match self.config.admin.listen.as_str() {
+            "" => None,
+            listen => {
+                let more = self.console.cloned().map(router).unwrap_or_default();
+                let (metrics, health, stores) = (self.metrics.clone(), self.health.clone(), self.stores.clone());
+                let server = AdminServer::start(listen, metrics, health, stores, more).await?;
+                tracing::info!(address = %server.address, "metrics and health");
+                Some(server)
+            }
+        };
+        let webhooks = app::webhooks::listen(application, self.config, self.metrics).await?;
+        if let Some(webhooks) = &webhooks {
+            tracing::info!(listens = %webhooks.address, "webhooks");
+        }
+        Ok((server, webhooks))
+    }
+}
+
+/// Listens where somebody may be about to stop listening.
+fn patiently<T>(listen: impl Fn() -> Result<T>) -> Result<T> {
+    let taken = |e: &Error| {
+        let cause = e.source.as_ref().and_then(|s| s.downcast_ref::<std::io::Error>());
+        cause.is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    let until = Instant::now() + LISTENS;
+    loop {
+        match listen() {
+            Err(e) if taken(&e) && Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+            done => return done,
+        }
     }
 }
 

@@ -417,6 +417,11 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     fn source(&self, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self::Source>;
     /// A producer with the slot's transactional id, not initialised.
     fn sink(&self, slot: &Slot, limits: TxLimits) -> KResult<Self::Sink>;
+    /// Makes the clients of a slot that somebody else still lives in, and lets them find their brokers. They join and fence nothing: the
+    /// next [`source`](Self::source) and [`sink`](Self::sink) of the slot take them.
+    fn prepare(&self, _slot: &Slot, _topics: &[TopicName], _limits: TxLimits) -> KResult<()> {
+        Ok(())
+    }
     /// A producer with another transactional id: to fence a dead slot, or to write from tools.
     fn fence(&self, slot: &SlotName) -> KResult<()>;
     /// A reader outside any group.

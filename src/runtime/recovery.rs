@@ -156,7 +156,8 @@ impl<C: Cluster> StreamThread<C> {
         match &mut recovery.stage {
             Stage::Init => {
                 if !self.tx.has_sink() {
-                    let limits = TxLimits { transaction: self.seed.options.transaction_timeout, reports: self.reports() };
+                    let limits =
+                        TxLimits { transaction: self.seed.options.transaction_timeout, reports: self.seed.plan.has_changelogs() };
                     self.tx.replace(self.seed.cluster.sink(&self.seed.slot, limits)?);
                 }
                 self.tx.init()?;
@@ -218,10 +219,6 @@ impl<C: Cluster> StreamThread<C> {
         self.stuck = None;
         tracing::info!(slot = %self.slot, tasks = ids.len(), "recovered: going on from committed state");
         Ok(())
-    }
-
-    fn reports(&self) -> bool {
-        self.seed.plan.subtopologies.iter().flat_map(|s| &s.stores).any(|s| s.changelog.is_some())
     }
 }
 

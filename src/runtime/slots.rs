@@ -31,22 +31,27 @@ pub fn detect_slots(host: &str) -> SlotChoice {
     ordinal.map_or(SlotChoice::Lowest, SlotChoice::Ordinal)
 }
 
+/// The slots of a unit's threads, where those are named; else counted from 0.
+pub(super) fn numbers(choice: SlotChoice, threads: u32) -> impl Iterator<Item = u32> {
+    let first = match choice {
+        SlotChoice::From(first) => first,
+        SlotChoice::Ordinal(ordinal) => ordinal * threads,
+        SlotChoice::Lowest => 0,
+    };
+    (0..threads).map(move |t| first + t)
+}
+
 /// Takes one slot for each thread of a unit. Without a directory there is no lock, and `Lowest` counts from 0.
 pub(super) fn choose(choice: SlotChoice, unit: &UnitName, threads: u32, dir: Option<&Path>) -> Result<Vec<Taken>> {
-    let number = |t: u32| match choice {
-        SlotChoice::From(first) => first + t,
-        SlotChoice::Ordinal(ordinal) => ordinal * threads + t,
-        SlotChoice::Lowest => t,
-    };
-    (0..threads)
-        .map(|t| match (dir, choice) {
-            (None, _) => Ok(Taken { number: number(t), lock: None }),
+    numbers(choice, threads)
+        .map(|number| match (dir, choice) {
+            (None, _) => Ok(Taken { number, lock: None }),
             (Some(dir), SlotChoice::Lowest) => {
                 let lock = SlotLock::lowest(dir, unit, MOST)?.ok_or_else(|| locked(unit, MOST))?;
                 Ok(Taken { number: lock.number, lock: Some(lock) })
             }
             (Some(dir), _) => {
-                let lock = SlotLock::take(dir, unit, number(t))?.ok_or_else(|| locked(unit, number(t)))?;
+                let lock = SlotLock::take(dir, unit, number)?.ok_or_else(|| locked(unit, number))?;
                 Ok(Taken { number: lock.number, lock: Some(lock) })
             }
         })

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Fault, Result, codes};
 use crate::ids::SlotName;
-use crate::kafka::{Cluster, Slot, Wake};
+use crate::kafka::{Cluster, Slot, TxLimits, Wake};
 use crate::state::StateManager;
 use crate::task::UnitPlan;
 use crate::time::SharedClock;
@@ -91,6 +91,26 @@ impl Pulse {
 }
 
 impl KafkaStreams {
+    /// Checks or creates the topics: what a start may be refused for.
+    pub fn check<C: Cluster>(cluster: &C, units: &[UnitRun], options: &RuntimeOptions) -> Result<()> {
+        let admin = cluster.admin().map_err(error_of)?;
+        let plans: Vec<&UnitPlan> = units.iter().map(|u| &u.plan).collect();
+        plans.iter().try_for_each(|p| lost::refuse_missing(cluster, p, &options.accept_loss))?;
+        ensure_topics(&*admin, &plans, options)
+    }
+
+    /// Makes the clients of the slots that these units will take; whoever lives there goes on.
+    pub fn prepare<C: Cluster>(cluster: &C, units: &[UnitRun], options: &RuntimeOptions) -> Result<()> {
+        for UnitRun { plan, threads } in units {
+            let limits = TxLimits { transaction: options.transaction_timeout, reports: plan.has_changelogs() };
+            for number in slots::numbers(options.slots, *threads) {
+                let slot = Slot { unit: plan.unit.clone(), group: plan.group.clone(), number };
+                cluster.prepare(&slot, &plan.sources(), limits).map_err(error_of)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Checks or creates the topics, takes the slots, starts the threads.
     pub fn start<C: Cluster>(
         cluster: &C,
@@ -100,10 +120,19 @@ impl KafkaStreams {
         options: &RuntimeOptions,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let admin = cluster.admin().map_err(error_of)?;
-        let plans: Vec<&UnitPlan> = units.iter().map(|u| &u.plan).collect();
-        plans.iter().try_for_each(|p| lost::refuse_missing(cluster, p, &options.accept_loss))?;
-        ensure_topics(&*admin, &plans, options)?;
+        Self::check(cluster, &units, options)?;
+        Self::begin(cluster, units, state, clock, options, metrics)
+    }
+
+    /// Takes the slots and starts the threads, on topics that [`check`](Self::check) has seen.
+    pub fn begin<C: Cluster>(
+        cluster: &C,
+        units: Vec<UnitRun>,
+        state: &StateManager,
+        clock: &SharedClock,
+        options: &RuntimeOptions,
+        metrics: &Metrics,
+    ) -> Result<Self> {
         let (mut seats, mut served) = (Vec::new(), Vec::new());
         for UnitRun { plan, threads } in units {
             let plan = Arc::new(plan);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::ids::{SlotName, TaskId, TopicName, Tp};
+use crate::ids::{SlotName, TaskId, Tp};
 use crate::kafka::{Class, Cluster, Input, KafkaFault, Reading, Revoked, Slot, SlotMark, Source, Wake};
 use crate::record::InRecord;
 use crate::state::StateManager;
@@ -114,8 +114,7 @@ impl<C: Cluster> StreamThread<C> {
     /// Joins the group. To be called on the thread that will run it.
     pub fn new(seed: ThreadSeed<C>) -> Result<Self> {
         let slot = seed.slot.name();
-        let topics: Vec<TopicName> = seed.plan.subtopologies.iter().flat_map(|s| &s.sources).map(|s| s.topic.clone()).collect();
-        let source = seed.cluster.source(&seed.slot, &topics, seed.wake.clone()).map_err(error_of)?;
+        let source = seed.cluster.source(&seed.slot, &seed.plan.sources(), seed.wake.clone()).map_err(error_of)?;
         let now = seed.clock.now().mono;
         Ok(Self {
             source,

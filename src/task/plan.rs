@@ -178,4 +178,14 @@ impl UnitPlan {
             (None, _) => None,
         })
     }
+
+    /// The topics that its members read.
+    pub fn sources(&self) -> Vec<TopicName> {
+        self.subtopologies.iter().flat_map(|s| &s.sources).map(|s| s.topic.clone()).collect()
+    }
+
+    /// Whether its members write changelogs, and so need the positions of what they write.
+    pub fn has_changelogs(&self) -> bool {
+        self.subtopologies.iter().flat_map(|s| &s.stores).any(|s| s.changelog.is_some())
+    }
 }

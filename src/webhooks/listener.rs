@@ -54,8 +54,8 @@ impl Listener {
                 .because(e)
                 .next("set webhooks.listen to a free address")
         };
-        let posts = Self::register(metrics)?;
         let listener = tokio::net::TcpListener::bind(listen).await.map_err(refused)?;
+        let posts = Self::register(metrics)?;
         let address = listener.local_addr().map_err(refused)?;
         let mut app = axum::Router::new();
         for path in book.paths() {

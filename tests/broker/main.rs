@@ -10,6 +10,7 @@ mod console;
 mod dead_letters;
 mod declared;
 mod faults;
+mod handover;
 mod kills;
 mod lost;
 mod members;

@@ -29,7 +29,8 @@ impl Running {
     pub fn numbered(ordinal: u32, topology: &Path, state: &Path, name: &str, more: &[(&str, &str)]) -> Self {
         Self::flagged(ordinal, topology, state, name, more, &[])
     }
-    fn flagged(ordinal: u32, topology: &Path, state: &Path, name: &str, more: &[(&str, &str)], flags: &[&str]) -> Self {
+    /// With flags of its own.
+    pub fn flagged(ordinal: u32, topology: &Path, state: &Path, name: &str, more: &[(&str, &str)], flags: &[&str]) -> Self {
         let log = state.with_file_name(format!("{name}.log"));
         let child = Command::new(program())
             .args(["run", "--ordinal", &ordinal.to_string(), "--log", "info", "--state-dir"])
@@ -72,6 +73,9 @@ impl Running {
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("status")
     }
+    pub fn id(&self) -> i32 {
+        self.child.id() as i32
+    }
     pub fn terminate(&mut self) -> ExitStatus {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
         kill_process(pid, Signal::TERM).expect("is there");
@@ -103,9 +107,12 @@ fn sigterm_ends_a_member_in_order() {
 }
 
 /// The members that a supervisor said it started.
-fn started(supervisor: &Running) -> Vec<Pid> {
+pub fn started(supervisor: &Running) -> Vec<Pid> {
     let said = supervisor.said();
-    let pids = said.lines().filter(|l| l.contains("member started")).filter_map(|l| l.split("pid=").nth(1)?.trim().parse().ok());
+    let pids = said
+        .lines()
+        .filter(|l| l.contains("member started"))
+        .filter_map(|l| l.split("pid=").nth(1)?.split_whitespace().next()?.parse().ok());
     pids.filter_map(Pid::from_raw).collect()
 }
 

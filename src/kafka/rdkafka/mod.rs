@@ -13,6 +13,7 @@ mod refusal;
 mod sink;
 mod source;
 mod token;
+mod warm;
 
 pub use bare::{Copy, Feed};
 pub use reader::RdReader;
@@ -114,6 +115,8 @@ struct Shared {
     config: RdConfig,
     login: Option<Arc<Login>>,
     refusals: Arc<Refusals>,
+    /// Clients that were made for slots before these are taken.
+    warm: warm::Warm,
 }
 
 impl RdCluster {
@@ -130,7 +133,7 @@ impl RdCluster {
         }
         let refusals = Arc::new(Refusals::new(ca_of(&config)));
         let login = config.security.as_ref().map(|s| Login::new(s, refusals.clone())).transpose()?;
-        let cluster = Self(Arc::new(Shared { config, login, refusals }));
+        let cluster = Self(Arc::new(Shared { config, login, refusals, warm: warm::Warm::default() }));
         match cluster.base("checked").create_native_config() {
             Err(KafkaError::ClientConfig(_, why, key, _)) => {
                 let what = format!("the client setting {key} can't be set: {why}");
@@ -172,6 +175,12 @@ impl RdCluster {
     fn make_member(&self, slot: &Slot) -> KResult<BaseConsumer<Context>> {
         let name = slot.name();
         self.make_consumer("creating the consumer", name.as_str(), &self.member(slot), self.watch(super::Client::Consumer, &name))
+    }
+
+    /// The transactional producer of a slot; it has fenced nobody yet.
+    fn make_sender(&self, name: &SlotName, limits: TxLimits) -> KResult<BaseProducer<Context>> {
+        let watch = self.watch(super::Client::Producer, name);
+        self.make_producer("creating the producer", name.as_str(), &self.transactional(name, limits), watch)
     }
 
     /// A producer, in the same way.
@@ -298,6 +307,10 @@ impl Cluster for RdCluster {
 
     fn sink(&self, slot: &Slot, limits: TxLimits) -> KResult<RdSink> {
         RdSink::new(self, &slot.name(), limits)
+    }
+
+    fn prepare(&self, slot: &Slot, topics: &[TopicName], limits: TxLimits) -> KResult<()> {
+        self.warm(slot, topics, limits)
     }
 
     fn fence(&self, slot: &SlotName) -> KResult<()> {

@@ -12,7 +12,7 @@ use super::patience::Patience;
 use super::raw::{self, Report, Reports};
 use super::{RdCluster, convert};
 use crate::ids::{Partition, SlotName, Tp};
-use crate::kafka::{Class, Client, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
+use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
 use crate::offset::NextOffset;
 use crate::record::OutRecord;
 use crate::time::{Clock as _, SystemClock, WallTime};
@@ -130,9 +130,8 @@ fn produce(producer: &BaseProducer<Context>, record: &OutRecord<'_>, tag: usize)
 
 impl RdSink {
     pub(super) fn new(cluster: &RdCluster, name: &SlotName, limits: TxLimits) -> KResult<Self> {
-        let watch = cluster.watch(Client::Producer, name);
-        let producer =
-            cluster.make_producer("creating the producer", name.as_str(), &cluster.transactional(name, limits), watch)?;
+        let warm = cluster.0.warm.producer(name);
+        let producer = warm.map_or_else(|| cluster.make_sender(name, limits), Ok)?;
         let reports = Reports::of(producer.client());
         let (name, producer) = (name.clone(), Arc::new(producer));
         Ok(Self { name, limits, sent: 0, seen: Seen::default(), reports, producer, patience: Patience::default() })

@@ -74,7 +74,10 @@ enum Polled {
 const KEPT: usize = 2_000;
 impl RdSource {
     pub(super) fn join(cluster: RdCluster, slot: &Slot, topics: &[TopicName], wake: Wake) -> KResult<Self> {
-        let consumer = subscribed(&cluster, slot, topics, &wake)?;
+        let consumer = match cluster.0.warm.consumer(&slot.name()) {
+            Some(warm) => joined(warm, slot, topics, &wake)?,
+            None => subscribed(&cluster, slot, topics, &wake)?,
+        };
         Ok(Self {
             cluster,
             slot: slot.clone(),
