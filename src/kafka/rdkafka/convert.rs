@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rdkafka::client::Client;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as E};
-use rdkafka::message::{BorrowedMessage, Header as RdHeader, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Header as RdHeader, Headers as _, Message as _};
 use rdkafka::{Offset as RdOffset, TopicPartitionList};
 
 use super::context::Context;
@@ -36,12 +36,6 @@ fn joined(key: Option<&[u8]>, value: Option<&[u8]>) -> (Option<Bytes>, Option<By
     let whole = Bytes::from([key.unwrap_or_default(), value.unwrap_or_default()].concat());
     let split = key.map_or(0, <[u8]>::len);
     (key.map(|_| whole.slice(..split)), value.map(|_| whole.slice(split..)))
-}
-
-pub(super) fn out_headers(headers: &Headers) -> OwnedHeaders {
-    headers.0.iter().fold(OwnedHeaders::new_with_capacity(headers.0.len()), |all, h| {
-        all.insert(RdHeader { key: &h.name, value: h.value.as_deref() })
-    })
 }
 
 /// A list with positions.

@@ -106,6 +106,10 @@ pub const RESERVED: &[(&str, &str)] = &[
     ("transactional.id", "it is the slot's name"),
 ];
 
+/// How long records of a transaction wait for more, in milliseconds. While one request of a partition is under way, the client's thread
+/// looks without a pause for records that have waited longer.
+const LINGER: &str = "100";
+
 /// A real cluster.
 #[derive(Clone, Debug)]
 pub struct RdCluster(Arc<Shared>);
@@ -285,7 +289,7 @@ impl RdCluster {
     fn transactional(&self, name: &SlotName, limits: TxLimits) -> ClientConfig {
         let mut c = self.producer(name.as_str());
         // Nobody sees a record before the commit, which cuts this short: so records leave in batches, not one by one.
-        c.set("linger.ms", "5")
+        c.set("linger.ms", LINGER)
             .set("transactional.id", name.as_str())
             .set("transaction.timeout.ms", limits.transaction.as_millis().to_string())
             .set("delivery.report.only.error", if limits.reports { "false" } else { "true" });

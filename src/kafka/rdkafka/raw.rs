@@ -1,9 +1,12 @@
 //! The few calls of the C client that the wrapper does not offer, or offers too slowly. The only file with `unsafe`.
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use std::time::Duration;
+
+use foldhash::fast::RandomState;
 
 use rdkafka::bindings as c;
 use rdkafka::client::{Client, ClientContext};
@@ -12,6 +15,8 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::context::Context;
+use crate::ids::TopicName;
+use crate::record::{Headers, OutRecord};
 
 const NO_ERROR: c::rd_kafka_resp_err_t = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -97,6 +102,121 @@ impl Drop for Reports {
     fn drop(&mut self) {
         // SAFETY: got in `of`, given back once.
         unsafe { c::rd_kafka_queue_destroy(self.queue) }
+    }
+}
+
+/// What a producer sends by: its handles of topics, kept, so that no record looks its topic up by name.
+pub(super) struct Outlet {
+    client: *mut c::rd_kafka_t,
+    topics: HashMap<TopicName, *mut c::rd_kafka_topic_t, RandomState>,
+}
+
+/// Leaves the partition to the partitioner.
+const UNASSIGNED: i32 = -1;
+/// Handles kept at most; beyond that, where topics are computed, all are made anew.
+const TOPICS: usize = 1_000;
+
+impl Outlet {
+    /// To be dropped before the client.
+    pub fn of(client: &Client<Context>) -> Self {
+        Self { client: client.native_ptr(), topics: HashMap::default() }
+    }
+
+    /// Queues a copy of one record; the number comes back with its report.
+    pub fn send(&mut self, record: &OutRecord<'_>, tag: usize) -> Result<(), RDKafkaErrorCode> {
+        let topic = self.topic(record.topic)?;
+        let headers = native(record.headers)?;
+        let (value, value_len) = place(record.value);
+        let (key, key_len) = place(record.key);
+        // SAFETY: client and topic live; each pointer goes with its length and is read during the call only, which copies both;
+        // the headers become the client's where it takes the record, and stay ours where it does not.
+        unsafe {
+            use c::rd_kafka_vtype_t as Is;
+            let refused = c::rd_kafka_producev(
+                self.client,
+                Is::RD_KAFKA_VTYPE_RKT,
+                topic,
+                Is::RD_KAFKA_VTYPE_PARTITION,
+                record.partition.map_or(UNASSIGNED, |p| p.0),
+                Is::RD_KAFKA_VTYPE_MSGFLAGS,
+                c::RD_KAFKA_MSG_F_COPY,
+                Is::RD_KAFKA_VTYPE_VALUE,
+                value,
+                value_len,
+                Is::RD_KAFKA_VTYPE_KEY,
+                key,
+                key_len,
+                Is::RD_KAFKA_VTYPE_OPAQUE,
+                tag as *mut std::ffi::c_void,
+                Is::RD_KAFKA_VTYPE_TIMESTAMP,
+                record.timestamp.map_or(0, |t| t.0),
+                Is::RD_KAFKA_VTYPE_HEADERS,
+                headers,
+                Is::RD_KAFKA_VTYPE_END,
+            );
+            if refused == NO_ERROR {
+                return Ok(());
+            }
+            if !headers.is_null() {
+                c::rd_kafka_headers_destroy(headers);
+            }
+            Err(refused.into())
+        }
+    }
+
+    fn topic(&mut self, name: &TopicName) -> Result<*mut c::rd_kafka_topic_t, RDKafkaErrorCode> {
+        if let Some(topic) = self.topics.get(name) {
+            return Ok(*topic);
+        }
+        if self.topics.len() == TOPICS {
+            self.forget();
+        }
+        let text = CString::new(name.as_str()).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
+        // SAFETY: client and name live during the call; without settings of its own the topic has the client's.
+        let topic = unsafe { c::rd_kafka_topic_new(self.client, text.as_ptr(), std::ptr::null_mut()) };
+        if topic.is_null() {
+            return Err(RDKafkaErrorCode::InvalidTopic);
+        }
+        self.topics.insert(name.clone(), topic);
+        Ok(topic)
+    }
+
+    fn forget(&mut self) {
+        for (_, topic) in self.topics.drain() {
+            // SAFETY: got in `topic`, given back once; records under way have handles of their own.
+            unsafe { c::rd_kafka_topic_destroy(topic) }
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// Where bytes lie; null for none, which is not the same as empty.
+fn place(bytes: Option<&[u8]>) -> (*mut std::ffi::c_void, usize) {
+    bytes.map_or((std::ptr::null_mut(), 0), |b| (b.as_ptr().cast_mut().cast(), b.len()))
+}
+
+/// A copy of headers for one record; null where there are none.
+fn native(headers: Option<&Headers>) -> Result<*mut c::rd_kafka_headers_t, RDKafkaErrorCode> {
+    let Some(headers) = headers.filter(|h| !h.is_empty()) else { return Ok(std::ptr::null_mut()) };
+    // SAFETY: the list is made here; each name and value is read during the call only, with its length, which fits since both are in
+    // memory.
+    unsafe {
+        let list = c::rd_kafka_headers_new(headers.0.len());
+        for header in &headers.0 {
+            let (value, len) = place(header.value.as_deref());
+            let refused =
+                c::rd_kafka_header_add(list, header.name.as_ptr().cast(), header.name.len() as isize, value, len as isize);
+            if refused != NO_ERROR {
+                c::rd_kafka_headers_destroy(list);
+                return Err(refused.into());
+            }
+        }
+        Ok(list)
     }
 }
 

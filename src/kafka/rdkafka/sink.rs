@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::ConsumerGroupMetadata;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::producer::{BaseProducer, Producer as _};
 
 use super::context::Context;
 use super::patience::Patience;
-use super::raw::{self, Report, Reports};
+use super::raw::{self, Outlet, Report, Reports};
 use super::{RdCluster, convert};
 use crate::ids::{Partition, SlotName, Tp};
 use crate::kafka::{Class, KResult, KafkaFault, SlotMark, TxLimits, TxSink};
@@ -19,8 +19,15 @@ use crate::time::{Clock as _, SystemClock, WallTime};
 
 /// How long one call to become the only producer of the slot waits.
 const INIT_SLICE: Duration = Duration::from_millis(500);
-/// How long the client is told to send without lingering, where reports must be served meanwhile. Its shortest time.
+/// How long the client is told to send without lingering. Its shortest time.
 const NUDGE: Duration = Duration::from_millis(1);
+/// How long the first answer is waited for before the client is told again: it may not have been allowed to send yet, while the broker
+/// did not know of the partition's part in the transaction.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The longest of these waits; each is twice the one before.
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+/// How often it is looked whether something was acknowledged, where nobody reports it.
+const LOOK: Duration = Duration::from_micros(500);
 /// Reports are served at least every so many records, so that the client's own count stays low.
 const SERVE_EVERY: u32 = 1024;
 /// How much longer than the client's own limit its calls are waited for.
@@ -33,6 +40,7 @@ pub struct RdSink {
     sent: u32,
     seen: Seen,
     reports: Reports,
+    outlet: Outlet,
     producer: Arc<BaseProducer<Context>>,
     patience: Patience,
 }
@@ -114,27 +122,13 @@ impl Seen {
     }
 }
 
-/// Sends one record; the number comes back with its report.
-fn produce(producer: &BaseProducer<Context>, record: &OutRecord<'_>, tag: usize) -> Result<(), KafkaError> {
-    let out = BaseRecord {
-        topic: record.topic.as_str(),
-        partition: record.partition.map(|p| p.0),
-        payload: record.value,
-        key: record.key,
-        timestamp: record.timestamp.map(|t| t.0),
-        headers: record.headers.filter(|h| !h.is_empty()).map(convert::out_headers),
-        delivery_opaque: tag,
-    };
-    producer.send(out).map_err(|(e, _)| e)
-}
-
 impl RdSink {
     pub(super) fn new(cluster: &RdCluster, name: &SlotName, limits: TxLimits) -> KResult<Self> {
         let warm = cluster.0.warm.producer(name);
         let producer = warm.map_or_else(|| cluster.make_sender(name, limits), Ok)?;
-        let reports = Reports::of(producer.client());
+        let (reports, outlet) = (Reports::of(producer.client()), Outlet::of(producer.client()));
         let (name, producer) = (name.clone(), Arc::new(producer));
-        Ok(Self { name, limits, sent: 0, seen: Seen::default(), reports, producer, patience: Patience::default() })
+        Ok(Self { name, limits, sent: 0, seen: Seen::default(), reports, outlet, producer, patience: Patience::default() })
     }
 
     fn fault(&self, doing: &'static str, e: &KafkaError) -> KafkaFault {
@@ -153,18 +147,16 @@ impl RdSink {
     }
 
     /// Sends what is queued without lingering and waits until every record is delivered or refused. False when the time is up.
+    ///
+    /// The client is told in short nudges, one after each answer: while it is told, and one request of a partition is under way, it
+    /// looks for the next one without a pause, which took a third of a member's CPU.
     fn settle(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        let mut nudge = Some(NUDGE);
+        let mut pause = PAUSE;
         loop {
+            let left = until.saturating_duration_since(Instant::now());
             self.serve();
-            let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
-            let settled = match self.limits.reports {
-                // Once: what can't leave at once waits for the broker, not for the linger.
-                true => self.producer.in_flight_count() == 0 || nudge.take().is_some_and(|n| self.flushed(n.min(left))),
-                false => self.flushed(left),
-            };
-            if settled {
+            if self.producer.in_flight_count() == 0 || self.flushed(NUDGE.min(left)) {
                 // A refusal may have come while we waited.
                 self.serve();
                 return true;
@@ -172,9 +164,20 @@ impl RdSink {
             if left.is_zero() {
                 return false;
             }
-            if self.limits.reports {
-                self.serve_one(left);
-            }
+            self.answered(pause.min(left));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits until something was acknowledged or refused, at most `limit`.
+    fn answered(&mut self, limit: Duration) {
+        if self.limits.reports {
+            self.serve_one(limit);
+            return;
+        }
+        let (until, open) = (Instant::now() + limit, self.producer.in_flight_count());
+        while self.producer.in_flight_count() >= open && Instant::now() < until {
+            std::thread::sleep(LOOK.min(limit));
         }
     }
 
@@ -233,13 +236,13 @@ impl TxSink for RdSink {
             self.serve();
         }
         let record = OutRecord { timestamp: self.seen.time_of(&record), ..record };
-        let mut sent = produce(&self.producer, &record, 0);
-        if matches!(sent, Err(KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull))) {
+        let mut sent = self.outlet.send(&record, 0);
+        if sent == Err(RDKafkaErrorCode::QueueFull) {
             self.serve_one(Duration::from_millis(100));
             self.serve();
-            sent = produce(&self.producer, &record, 0);
+            sent = self.outlet.send(&record, 0);
         }
-        sent.map_err(|e| convert::fault(self.producer.client(), "sending", record.topic, &e))
+        sent.map_err(|e| convert::fault(self.producer.client(), "sending", record.topic, &KafkaError::MessageProduction(e)))
     }
 
     fn flush(&mut self, limit: Duration) -> KResult<()> {
@@ -313,7 +316,7 @@ pub(super) fn publish(cluster: &RdCluster, records: &[OutRecord<'_>], limit: Dur
     const DOING: &str = "publishing";
     let name = "readback-publish";
     let producer = cluster.make_producer("creating the producer", name, &cluster.producer(name), None)?;
-    let reports = Reports::of(producer.client());
+    let (reports, mut outlet) = (Reports::of(producer.client()), Outlet::of(producer.client()));
     let until = Instant::now() + limit;
     let mut done: Vec<Option<(Partition, NextOffset)>> = vec![None; records.len()];
     let mut open = records.len();
@@ -333,12 +336,14 @@ pub(super) fn publish(cluster: &RdCluster, records: &[OutRecord<'_>], limit: Dur
     let late = |to: &dyn std::fmt::Display| KafkaFault::new(Class::Retry, DOING, to, "not acknowledged in time");
     for (tag, record) in records.iter().enumerate() {
         loop {
-            match produce(&producer, record, tag) {
+            match outlet.send(record, tag) {
                 Ok(()) => break,
-                Err(KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)) if Instant::now() < until => {
+                Err(RDKafkaErrorCode::QueueFull) if Instant::now() < until => {
                     serve(Duration::from_millis(50), &mut open)?;
                 }
-                Err(e) => return Err(convert::fault(producer.client(), DOING, record.topic, &e)),
+                Err(e) => {
+                    return Err(convert::fault(producer.client(), DOING, record.topic, &KafkaError::MessageProduction(e)));
+                }
             }
         }
     }
