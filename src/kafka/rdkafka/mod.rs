@@ -109,6 +109,8 @@ pub const RESERVED: &[(&str, &str)] = &[
 /// How long records of a transaction wait for more, in milliseconds. While one request of a partition is under way, the client's thread
 /// looks without a pause for records that have waited longer.
 const LINGER: &str = "100";
+/// The same where a store waits for the positions: a commit has the less left to send, and few records come at once.
+const SHORT_LINGER: &str = "5";
 
 /// A real cluster.
 #[derive(Clone, Debug)]
@@ -289,7 +291,7 @@ impl RdCluster {
     fn transactional(&self, name: &SlotName, limits: TxLimits) -> ClientConfig {
         let mut c = self.producer(name.as_str());
         // Nobody sees a record before the commit, which cuts this short: so records leave in batches, not one by one.
-        c.set("linger.ms", LINGER)
+        c.set("linger.ms", if limits.reports { SHORT_LINGER } else { LINGER })
             .set("transactional.id", name.as_str())
             .set("transaction.timeout.ms", limits.transaction.as_millis().to_string())
             .set("delivery.report.only.error", if limits.reports { "false" } else { "true" });

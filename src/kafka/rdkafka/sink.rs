@@ -26,6 +26,8 @@ const NUDGE: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest of these waits; each is twice the one before.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+/// So few are with the broker already: one request of a partition holds more.
+const FEW: i32 = 1_000;
 /// How often it is looked whether something was acknowledged, where nobody reports it.
 const LOOK: Duration = Duration::from_micros(500);
 /// Reports are served at least every so many records, so that the client's own count stays low.
@@ -148,7 +150,7 @@ impl RdSink {
 
     /// Sends what is queued without lingering and waits until every record is delivered or refused. False when the time is up.
     ///
-    /// The client is told in short nudges, one after each answer: while it is told, and one request of a partition is under way, it
+    /// The client is told in short nudges, after answers and pauses: while it is told, and one request of a partition is under way, it
     /// looks for the next one without a pause, which took a third of a member's CPU.
     fn settle(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
@@ -169,15 +171,20 @@ impl RdSink {
         }
     }
 
-    /// Waits until something was acknowledged or refused, at most `limit`.
+    /// Waits until all is settled, or until something is while much still waits, at most `limit`.
     fn answered(&mut self, limit: Duration) {
-        if self.limits.reports {
-            self.serve_one(limit);
-            return;
-        }
         let (until, open) = (Instant::now() + limit, self.producer.in_flight_count());
-        while self.producer.in_flight_count() >= open && Instant::now() < until {
-            std::thread::sleep(LOOK.min(limit));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match () {
+                () if left.is_zero() => return,
+                () if self.limits.reports => _ = self.serve_one(left),
+                () => std::thread::sleep(LOOK.min(left)),
+            }
+            let now = self.producer.in_flight_count();
+            if now == 0 || (now < open && now > FEW) {
+                return;
+            }
         }
     }
 
